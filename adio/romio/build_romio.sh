@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Builds ROMIO, from the source package of exactly the MPICH that is installed, as position-independent
+# static libraries over the stock libmpich.
+#
+#   build_romio.sh OUT_DIR
+#
+# Leaves in OUT_DIR: lib/libromio.a, lib/libmpl.a, include/ (adio.h, romioconf.h, mpl headers ...), src/ (the
+# unpacked source package; its I/O tests are run later), and stamp, which names the versions. A run that finds
+# its own stamp does nothing. The machine's package sources and lists are read, never changed: the package
+# manager works on private copies below OUT_DIR.
+set -euo pipefail
+
+say() { printf 'romio: %s\n' "$*"; }
+refuse() {
+  printf 'romio: %s\n' "$*" >&2
+  exit 1
+}
+
+# The version of the source package that binary package $1 was built from; empty when it is not installed.
+source_version() {
+  local state version
+  if read -r state version < <(dpkg-query -W -f='${db:Status-Status} ${source:Version}\n' "$1" 2>/dev/null) &&
+    [[ $state == installed ]]; then
+    printf '%s' "$version"
+  fi
+}
+
+# Copies the machine's package sources to directory $1, with every binary entry turned into a source entry.
+# Entries that offer no sources only make the update complain; they are not needed.
+write_private_sources() {
+  local to=$1 etc n=0 file
+  etc=$(apt-config shell etc Dir::Etc/d)
+  eval "$etc"
+  for file in "${etc:?}"/sources.list "$etc"/sources.list.d/*.list; do
+    [[ -r $file ]] || continue
+    n=$((n + 1))
+    sed -nE 's/^[[:space:]]*deb(-src)?[[:space:]]/deb-src /p' "$file" | sort -u >"$to/$n.list"
+  done
+  for file in "$etc"/sources.list.d/*.sources; do
+    [[ -r $file ]] || continue
+    n=$((n + 1))
+    sed -E 's/^[Tt]ypes:.*/Types: deb-src/' "$file" >"$to/$n.sources"
+  done
+}
+
+# Prints nothing; leaves PACKAGE_VERSION.dsc and its files in directory $2.
+fetch_source() {
+  local version=$1 to=$2 apt=$2/apt
+  mkdir -p "$apt"/{sources,lists/partial,cache/archives/partial}
+  write_private_sources "$apt/sources"
+  cat >"$apt/apt.conf" <<CONF
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+Dir::Etc::sourcelist "/dev/null";
+Dir::Etc::sourceparts "$apt/sources";
+Dir::State::lists "$apt/lists";
+Dir::Cache "$apt/cache";
+Acquire::Languages "none";
+CONF
+  # Everything below OUT_DIR belongs to the caller, so there is no other user to drop to.
+  if [[ $EUID == 0 ]]; then
+    printf 'APT::Sandbox::User "root";\n' >>"$apt/apt.conf"
+  fi
+  # An entry without sources fails its part of the update; what counts is whether the package is found afterwards.
+  if ! apt-get -c "$apt/apt.conf" -q update >"$to/update.log" 2>&1; then
+    say "some package sources offer no source packages; going on with the others"
+  fi
+  (cd "$to" && apt-get -c "$apt/apt.conf" -q source --download-only --only-source "mpich=$version") \
+    >"$to/download.log" 2>&1 ||
+    refuse "the source of the installed MPICH ($version) is not offered by this machine's package sources; install the MPICH they offer (apt-get install libmpich-dev mpich) and run again (log: $to/download.log)"
+}
+
+# Runs a step with its output in a log; shows the end of the log when it fails.
+step() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    refuse "this step failed: $*; the whole log is $log"
+  }
+}
+
+[[ $# == 1 && -n $1 ]] || refuse "usage: build_romio.sh OUT_DIR"
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+self=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
+
+for tool in apt-get apt-config dpkg-query dpkg-source dpkg-architecture make gcc mpicc.mpich; do
+  command -v "$tool" >/dev/null || refuse "$tool is needed and not installed; run ./bootstrap deps"
+done
+version=$(source_version libmpich-dev)
+[[ -n $version ]] || refuse "the package libmpich-dev is not installed; run ./bootstrap deps"
+
+stamp="mpich-source $version
+recipe $(sha256sum <"$self" | cut -c1-16)"
+exec 9>"$out/.lock"
+flock 9
+if [[ -f $out/stamp && $(<"$out/stamp") == "$stamp" ]]; then
+  exit 0
+fi
+
+started=$SECONDS
+rm -rf "$out"/{stamp,download,src,obj,prefix,lib,include}
+mkdir -p "$out"/{download,obj,prefix,lib,include}
+
+say "fetching the source of MPICH $version"
+fetch_source "$version" "$out/download"
+dsc=("$out"/download/mpich_*.dsc)
+step "$out/download/unpack.log" dpkg-source --no-check -x "${dsc[0]}" "$out/download/src"
+mv "$out/download/src" "$out/src"
+# Network libraries and manuals, most of the tree by size, have no part in ROMIO or its tests.
+rm -rf "$out"/src/modules/{hwloc,json-c,libfabric,ucx,yaksa} "$out"/src/{doc,man,www}
+
+# ROMIO wants one prefix; the distribution keeps MPICH's headers and libraries in multiarch directories.
+multiarch=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+mkdir "$out/prefix/bin"
+ln -s "/usr/include/$multiarch/mpich" "$out/prefix/include"
+ln -s "/usr/lib/$multiarch" "$out/prefix/lib"
+ln -s "$(command -v mpicc.mpich)" "$out/prefix/bin/mpicc"
+export MPICH_CC=gcc
+if command -v ccache >/dev/null; then
+  MPICH_CC="ccache gcc"
+  export CCACHE_BASEDIR="$out"
+fi
+
+# Built by itself over an MPI library, ROMIO must not use the glue that reaches into MPICH's internals; configure
+# has no switch for that.
+romio=$out/src/src/mpi/romio
+sed -i 's/^    mpio_glue=mpich$/    mpio_glue=default/' "$romio/configure"
+grep -q '^    mpio_glue=default$' "$romio/configure" && ! grep -q 'mpio_glue=mpich' "$romio/configure" ||
+  refuse "ROMIO of MPICH $version chooses its glue in a way this build does not know; use an MPICH of the 4.0 series"
+
+say "configuring ROMIO"
+cd "$out/obj"
+# libmpich can set a status by bytes and by large counts; configure looks only for MPICH's private names.
+step "$out/obj/configure.log" "$romio/configure" \
+  CFLAGS="-O2 -g -fPIC -fno-strict-aliasing -DHAVE_STATUS_SET_BYTES=1 -DHAVE_MPI_STATUS_SET_ELEMENTS_X=1" \
+  --with-mpi="$out/prefix" --with-file-system=ufs+testfs --enable-static --disable-shared --with-pic \
+  --disable-f77 --disable-f90 --disable-dependency-tracking
+say "compiling ROMIO"
+step "$out/obj/make.log" make -j"$(nproc)"
+
+cp "$out/obj/.libs/libromio.a" "$out/lib/"
+cp "$out/obj/mpl/.libs/libmpl.a" "$out/lib/"
+cp "$romio"/adio/include/*.h "$romio"/mpi-io/*.h "$out/obj/adio/include/romioconf.h" "$out/obj/include/mpio.h" \
+  "$out/include/"
+cp -r "$romio"/mpl/include/* "$out/obj/mpl/include/"*.h "$out/include/"
+for file in lib/libromio.a lib/libmpl.a include/adio.h include/romioconf.h include/mpl.h; do
+  [[ -s $out/$file ]] || refuse "the build left no $file; the log is $out/obj/make.log"
+done
+rm -rf "$out/download"
+printf '%s\n' "$stamp" >"$out/stamp"
+say "ROMIO of MPICH $version is ready in $out ($((SECONDS - started)) s)"
