@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/extent.h"
+#include "base/result.h"
+#include "base/types.h"
+#include "burst_buffer/persist_domain.h"
+
+// The hot tier: staged writes and transactions that outlive the process, in front of the storage tier.
+//
+// It is the staging log (what survives), the slab allocator (where bytes lie) and the stage index (what a reader sees),
+// kept in step. Epochs are per container: commit allots the next one.
+namespace sluice::burst_buffer {
+
+// Bytes in the data area of the hot tier. Only a record in the log makes what they hold survive.
+struct Slab {
+  uint64_t offset = 0;
+  Length length;
+};
+
+// Where the bytes of a staged extent are: in the hot tier, or already in a stripe of the storage tier (an open
+// transaction larger than the hot tier is placed before it is committed).
+struct StagedPlace {
+  enum class Tier : uint8_t { kHot, kStripe };
+  Tier tier = Tier::kHot;
+  uint64_t where = 0;   // kHot: offset in the data area; kStripe: the stripe's number
+  uint64_t offset = 0;  // into the record's slab, or into the stripe
+  uint64_t record = 0;  // the sequence number of the record that put it there
+
+  StagedPlace advanced(Length by) const { return {tier, where, offset + by.value, record}; }
+};
+
+// Keeps slabs from being reused while somebody reads or writes them. Release from any thread.
+class Pin {
+ public:
+  virtual ~Pin() = default;
+};
+
+struct Segment {
+  enum class Kind { kBytes, kStripe, kBelow, kZeros };
+  Extent extent;
+  Kind kind = Kind::kBelow;
+  std::span<const std::byte> bytes;  // kBytes: in the hot tier, valid while the View lives
+  StripeId stripe;                   // kStripe
+  uint64_t stripe_offset = 0;
+};
+
+// What a reader of an extent finds, in order and without gaps: staged bytes, bytes placed in a stripe, "ask the published
+// version below", or zeros (beyond a truncation that is not yet published).
+struct View {
+  std::vector<Segment> segments;
+  std::unique_ptr<Pin> pin;
+};
+
+struct TransactionInfo {
+  TxnId txn;
+  ContainerId container;
+  SessionId session;
+  uint64_t last_record = 0;  // sequence number of its last record; 0 when it has none
+};
+
+struct CommitInfo {
+  Epoch epoch;
+  Length size;
+};
+
+struct Usage {
+  uint64_t bytes_total = 0;
+  uint64_t bytes_used = 0;       // slabs in use or reserved
+  uint64_t bytes_undrained = 0;  // of those, named by records
+};
+
+// What one container has to give to the storage tier.
+struct DrainWork {
+  ContainerId container;
+  Epoch from;                                // published already
+  Epoch to;                                  // the newest committed; equal to `from` when only open transactions have bytes
+  std::optional<Length> cut;
+  Length size;
+  struct Piece {
+    Extent extent;
+    StagedPlace place;
+    std::optional<TxnId> open_txn;           // set: not committed yet
+    std::span<const std::byte> bytes;        // for kHot
+  };
+  std::vector<Piece> pieces;                 // committed ones cover no byte twice
+  std::unique_ptr<Pin> pin;
+};
+
+struct PlacedPiece {
+  Extent extent;
+  StagedPlace before;  // as in DrainWork
+  StripeId stripe;
+  uint64_t stripe_offset = 0;
+};
+
+// Thread-safe.
+class HotTier {
+ public:
+  struct Options {
+    std::string path;             // of the pool file
+    uint64_t size_bytes = 0;      // used when the file is created; an existing file keeps its size
+    // The published version of a container, asked at recovery: a log that missed its own "drained" record is put right by it.
+    // Nothing for a container that no longer exists: its records are dropped.
+    std::function<std::optional<CommitInfo>(ContainerId)> published;
+  };
+
+  // Creates or recovers. After a crash: committed transactions are there whole, uncommitted ones are there up to their last
+  // surviving record (the engine resumes or aborts them), nothing else is.
+  static Result<std::unique_ptr<HotTier>> open(Options options, std::shared_ptr<PersistDomain> domain);
+  virtual ~HotTier() = default;
+
+  // --- writing ---
+  // kNoSpace (retryable) when no slab of that size is free now.
+  virtual Result<Slab> reserve(Length length) = 0;
+  virtual std::span<std::byte> bytes(const Slab& slab) = 0;
+  virtual void cancel(const Slab& slab) = 0;
+
+  // After each of these returns, the record survives a crash of the process; it survives a power loss after the next
+  // persist() or commit(). Unknown transactions are kNotFound.
+  virtual Result<> begin(TxnId txn, ContainerId container, SessionId session) = 0;
+  // `checksums`: block_checksums() of the slab's bytes (base/checksum.h). Takes the slab over, also on failure. Answers the
+  // record's sequence number.
+  virtual Result<uint64_t> write(TxnId txn, Offset at, const Slab& slab, std::span<const uint32_t> checksums) = 0;
+  virtual Result<uint64_t> truncate(TxnId txn, Length size) = 0;
+  virtual Result<> abort(TxnId txn) = 0;
+  virtual Result<> persist() = 0;
+
+  // The transaction becomes the container's next epoch, whole, durable on return as the medium can. An empty transaction
+  // commits too, without a new epoch. Committing a committed transaction again answers what it answered (remembered until the
+  // epoch is drained; then kNotFound).
+  virtual Result<CommitInfo> commit(TxnId txn) = 0;
+
+  // --- reading ---
+  // With `txn`, its own uncommitted writes lie on top of what is committed.
+  virtual Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) = 0;
+  // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
+  virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
+  virtual Epoch committed(ContainerId container, Epoch published) = 0;
+  virtual uint64_t undrained_bytes(ContainerId container) = 0;
+  virtual std::vector<TransactionInfo> open_transactions() = 0;
+  // The record's checksums, to check bytes that are about to leave the hot tier. kCorrupt when they do not match.
+  virtual Result<> verify(const DrainWork::Piece& piece) = 0;
+
+  // --- draining (see drain.h) ---
+  virtual std::vector<ContainerId> undrained() = 0;
+  // With `include_open`, bytes of open transactions are offered too.
+  virtual DrainWork drain_work(ContainerId container, bool include_open) = 0;
+  // These pieces lie durable in stripes now: their slabs are freed (when unpinned). Pieces overwritten or gone meanwhile are
+  // passed over; answers the stripes that nothing here refers to any more (to discard), durable before they are answered.
+  virtual Result<std::vector<StripeId>> placed(ContainerId container, std::span<const PlacedPiece> pieces) = 0;
+  // The storage tier published this epoch: records up to it are forgotten.
+  virtual Result<> drained(ContainerId container, Epoch epoch) = 0;
+  // The container was removed: everything of it is forgotten; answers its stripes, to discard.
+  virtual Result<std::vector<StripeId>> forget(ContainerId container) = 0;
+  // Stripes that records refer to: they must outlive an orphan collection.
+  virtual std::set<StripeId> stripes_in_use() = 0;
+
+  virtual Usage usage() = 0;
+};
+
+}  // namespace sluice::burst_buffer

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace sluice::burst_buffer {
+
+// A mapped pool of bytes and the way they are made durable. Thread-safe: several threads may persist disjoint ranges.
+//
+// Stores into memory() survive a crash of the process at once, in any order and in part; they survive a power loss when
+// persist() of their range has returned. An aligned 8-byte store is never torn.
+class PersistDomain {
+ public:
+  virtual ~PersistDomain() = default;
+  virtual std::span<std::byte> memory() = 0;
+  // False for a fresh pool, whose memory is all zeros where the staging log keeps its headers.
+  virtual bool existed() const = 0;
+  virtual Result<> persist(const void* begin, size_t length) = 0;
+  // "persistent memory", "memory file", "disk": for the status, in plain words.
+  virtual std::string medium() const = 0;
+  // What it outlives: "power loss", "process crash".
+  virtual std::string survives() const = 0;
+};
+
+}  // namespace sluice::burst_buffer
