@@ -20,6 +20,8 @@
 // kept in step. Epochs are per container: commit allots the next one.
 namespace sluice::burst_buffer {
 
+inline constexpr size_t kMaxRecordExtents = 1024;
+
 // Bytes in the data area of the hot tier. Only a record in the log makes what they hold survive.
 struct Slab {
   uint64_t offset = 0;
@@ -127,9 +129,12 @@ class HotTier {
   // After each of these returns, the record survives a crash of the process; it survives a power loss after the next
   // persist() or commit(). Unknown transactions are kNotFound.
   virtual Result<> begin(TxnId txn, ContainerId container, SessionId session) = 0;
-  // `checksums`: block_checksums() of the slab's bytes (base/checksum.h). Takes the slab over, also on failure. Answers the
-  // record's sequence number.
-  virtual Result<uint64_t> write(TxnId txn, Offset at, const Slab& slab, std::span<const uint32_t> checksums) = 0;
+  // One record for a list of extents whose bytes lie one behind the other in the slab, from its start, without gaps (their
+  // lengths sum up to slab.length; at most kMaxRecordExtents; later ones of the list lie over earlier ones).
+  // `checksums`: block_checksums() of the whole slab's bytes (base/checksum.h). Takes the slab over, also on failure. Answers
+  // the record's sequence number.
+  virtual Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                 std::span<const uint32_t> checksums) = 0;
   virtual Result<uint64_t> truncate(TxnId txn, Length size) = 0;
   virtual Result<> abort(TxnId txn) = 0;
   virtual Result<> persist() = 0;
@@ -147,7 +152,8 @@ class HotTier {
   virtual Epoch committed(ContainerId container, Epoch published) = 0;
   virtual uint64_t undrained_bytes(ContainerId container) = 0;
   virtual std::vector<TransactionInfo> open_transactions() = 0;
-  // The record's checksums, to check bytes that are about to leave the hot tier. kCorrupt when they do not match.
+  // Checks the record's block checksums over the blocks of its slab that hold this piece, before the bytes leave the hot tier.
+  // kCorrupt when they do not match.
   virtual Result<> verify(const DrainWork::Piece& piece) = 0;
 
   // --- draining (see drain.h) ---
