@@ -55,7 +55,7 @@ function(sluice_room name)
       set(out ${CMAKE_BINARY_DIR}/generated/${name}/${stem}_generated.h)
       add_custom_command(
         OUTPUT ${out}
-        COMMAND ${SLUICE_FLATC} --cpp --cpp-std c++17 --scoped-enums -o ${CMAKE_BINARY_DIR}/generated/${name}
+        COMMAND ${SLUICE_FLATC} --cpp --cpp-std c++17 --scoped-enums --gen-object-api -o ${CMAKE_BINARY_DIR}/generated/${name}
                 ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
         DEPENDS ${schema} VERBATIM)
       list(APPEND outputs ${out})
