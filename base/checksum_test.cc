@@ -8,9 +8,13 @@
 namespace sluice {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
-TEST(Checksum, matches_the_published_check_value) { EXPECT_EQ(crc32c(bytes_of("123456789")), 0xE3069283u); }
+TEST(Checksum, matches_the_published_check_value) {
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xE3069283u);
+}
 
 TEST(Checksum, matches_rfc3720_vectors) {
   std::vector<std::byte> block(32, std::byte{0});

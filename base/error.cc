@@ -8,9 +8,9 @@ namespace sluice {
 
 std::string_view to_string(ErrorCode code) {
   static constexpr std::array<std::string_view, kLastErrorCode + 1> kNames = {
-      "unknown",  "internal error", "invalid argument", "not found",  "exists",    "access denied",
-      "no space", "I/O error",      "corrupt data",     "unavailable", "timed out", "fenced",
-      "conflict", "too large",      "unsupported",      "protocol error", "busy",   "aborted"};
+      "unknown",  "internal error", "invalid argument", "not found",      "exists",    "access denied",
+      "no space", "I/O error",      "corrupt data",     "unavailable",    "timed out", "fenced",
+      "conflict", "too large",      "unsupported",      "protocol error", "busy",      "aborted"};
   const auto index = static_cast<size_t>(code);
   return index < kNames.size() ? kNames[index] : kNames[0];
 }

@@ -13,7 +13,8 @@ namespace {
 
 TEST(Error, every_code_has_a_name_of_its_own) {
   std::set<std::string_view> names;
-  for (uint16_t code = 1; code <= kLastErrorCode; ++code) names.insert(to_string(static_cast<ErrorCode>(code)));
+  for (uint16_t code = 1; code <= kLastErrorCode; ++code)
+    names.insert(to_string(static_cast<ErrorCode>(code)));
   EXPECT_EQ(names.size(), kLastErrorCode);
   EXPECT_EQ(to_string(static_cast<ErrorCode>(999)), "unknown");
 }
@@ -28,8 +29,8 @@ TEST(Error, errno_keeps_cause_operation_and_object) {
 }
 
 TEST(Result, context_is_put_in_front_and_facts_survive) {
-  const Result<int> failed =
-      fail_with_context("drain of /ckpt", Error(ErrorCode::kIo, "disk gone").mark_retryable().mark_data_loss());
+  const Result<int> failed = fail_with_context(
+      "drain of /ckpt", Error(ErrorCode::kIo, "disk gone").mark_retryable().mark_data_loss());
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "drain of /ckpt: disk gone");
   EXPECT_TRUE(failed.error().retryable);

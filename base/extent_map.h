@@ -9,11 +9,12 @@
 
 namespace sluice {
 
-// A map from disjoint extents to values, where a later assignment covers an earlier one. Pure; not thread-safe.
+// A map from disjoint extents to values, where a later assignment covers an earlier one. Pure; not
+// thread-safe.
 //
-// V says where the bytes of an extent lie and must have `V advanced(Length) const`: the value for the rest of the
-// extent after that many bytes. Assign and erase are O(log n + extents covered), lookup O(log n + extents found).
-// Adjacent extents are not merged: each keeps the value it was given.
+// V says where the bytes of an extent lie and must have `V advanced(Length) const`: the value for the rest of
+// the extent after that many bytes. Assign and erase are O(log n + extents covered), lookup O(log n + extents
+// found). Adjacent extents are not merged: each keeps the value it was given.
 template <class V>
 class ExtentMap {
  public:
@@ -22,7 +23,8 @@ class ExtentMap {
     V value;
   };
 
-  // From now on `extent` maps to `value`; what it covered of others is cut away. Empty extents change nothing.
+  // From now on `extent` maps to `value`; what it covered of others is cut away. Empty extents change
+  // nothing.
   void assign(Extent extent, V value) {
     SLUICE_ASSERT(extent.valid());
     if (extent.empty()) return;
@@ -99,7 +101,9 @@ class ExtentMap {
     }
     return at;
   }
-  typename Entries::iterator first_overlapping(Extent extent) { return first_overlapping_in(entries_, extent); }
+  typename Entries::iterator first_overlapping(Extent extent) {
+    return first_overlapping_in(entries_, extent);
+  }
   typename Entries::const_iterator first_overlapping(Extent extent) const {
     return first_overlapping_in(entries_, extent);
   }

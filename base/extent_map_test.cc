@@ -16,7 +16,9 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
-constexpr Extent ext(uint64_t begin, uint64_t end) { return {Offset(begin), Offset(end)}; }
+constexpr Extent ext(uint64_t begin, uint64_t end) {
+  return {Offset(begin), Offset(end)};
+}
 
 TEST(ExtentMap, a_write_in_the_middle_splits_the_older_one) {
   ExtentMap<Source> map;

@@ -5,7 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr Extent ext(uint64_t begin, uint64_t end) { return {Offset(begin), Offset(end)}; }
+constexpr Extent ext(uint64_t begin, uint64_t end) {
+  return {Offset(begin), Offset(end)};
+}
 
 TEST(Extent, neighbours_do_not_overlap) {
   EXPECT_FALSE(ext(0, 10).overlaps(ext(10, 20)));

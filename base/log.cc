@@ -27,10 +27,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
-// spdlog keeps the process's default logger; ours has its own name, so a host program that uses spdlog keeps its own.
+// spdlog keeps the process's default logger; ours has its own name, so a host program that uses spdlog keeps
+// its own.
 std::shared_ptr<spdlog::logger>& logger() {
   static std::shared_ptr<spdlog::logger> instance = [] {
-    auto fresh = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto fresh =
+        std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     fresh->set_pattern("sluice: %l: %v");
     fresh->set_level(spdlog::level::warn);
     return fresh;
@@ -44,8 +46,8 @@ bool init_log(std::string_view program, Level fallback_level, const std::string&
   bool opened = true;
   if (!path.empty()) {
     try {
-      logger() = std::make_shared<spdlog::logger>(
-          std::string(program), std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+      logger() = std::make_shared<spdlog::logger>(std::string(program),
+                                                  std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
       logger()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %P %l %v");
       logger()->flush_on(spdlog::level::trace);
     } catch (const spdlog::spdlog_ex&) {
@@ -57,7 +59,9 @@ bool init_log(std::string_view program, Level fallback_level, const std::string&
   return opened;
 }
 
-bool enabled(Level level) { return logger()->should_log(to_spdlog(level)); }
+bool enabled(Level level) {
+  return logger()->should_log(to_spdlog(level));
+}
 
 void write(Level level, std::string_view line) {
   logger()->log(to_spdlog(level), "{}", line);

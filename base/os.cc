@@ -28,7 +28,8 @@ Result<> pwrite_all(int fd, std::span<const std::byte> bytes, uint64_t offset, c
     const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return fail(errno_error(errno, "write", object));
-    if (done == 0) return fail(ErrorCode::kNoSpace, "cannot write " + object + ": the device takes no more bytes");
+    if (done == 0)
+      return fail(ErrorCode::kNoSpace, "cannot write " + object + ": the device takes no more bytes");
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += static_cast<uint64_t>(done);
   }
@@ -86,7 +87,8 @@ Result<std::string> read_file(const fs::path& path, size_t limit_bytes) {
     if (got == 0) return contents;
     contents.append(piece.data(), static_cast<size_t>(got));
     if (contents.size() > limit_bytes) {
-      return fail(ErrorCode::kTooLarge, path.string() + " is larger than " + std::to_string(limit_bytes) + " bytes");
+      return fail(ErrorCode::kTooLarge,
+                  path.string() + " is larger than " + std::to_string(limit_bytes) + " bytes");
     }
   }
 }

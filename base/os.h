@@ -11,7 +11,8 @@
 // Owners and whole-file calls over the system's own. Thread-safe (each object by one thread at a time).
 namespace sluice {
 
-// Owns a file descriptor. Move-only. Closing errors are not seen here: what must be durable was fsynced before.
+// Owns a file descriptor. Move-only. Closing errors are not seen here: what must be durable was fsynced
+// before.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -36,8 +37,8 @@ class UniqueFd {
 
 Result<UniqueFd> open_file(const std::filesystem::path& path, int flags, unsigned mode = 0644);
 
-// Writes or reads all bytes at `offset`, resuming after short transfers and EINTR. A read that meets the end of the file
-// is kCorrupt: the caller knew how long the file should be.
+// Writes or reads all bytes at `offset`, resuming after short transfers and EINTR. A read that meets the end
+// of the file is kCorrupt: the caller knew how long the file should be.
 Result<> pwrite_all(int fd, std::span<const std::byte> bytes, uint64_t offset, const std::string& object);
 Result<> pread_all(int fd, std::span<std::byte> bytes, uint64_t offset, const std::string& object);
 
@@ -45,7 +46,8 @@ Result<> pread_all(int fd, std::span<std::byte> bytes, uint64_t offset, const st
 Result<> fsync_file(int fd, const std::string& object);
 Result<> fsync_directory(const std::filesystem::path& directory);
 
-// Replaces `path` with these bytes: on return the new contents are durable; after a crash either the old or the new are there.
+// Replaces `path` with these bytes: on return the new contents are durable; after a crash either the old or
+// the new are there.
 Result<> replace_file(const std::filesystem::path& path, std::string_view contents, unsigned mode = 0644);
 Result<std::string> read_file(const std::filesystem::path& path, size_t limit_bytes);
 

@@ -15,7 +15,9 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
   using tl::expected<T, Error>::expected;
 };
 
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
   return tl::unexpected<Error>(Error(code, std::move(message)));
 }

@@ -20,10 +20,18 @@ struct Strong {
 using Offset = Strong<struct OffsetTag, uint64_t>;
 using Length = Strong<struct LengthTag, uint64_t>;
 
-constexpr Offset operator+(Offset a, Length b) { return Offset(a.value + b.value); }
-constexpr Length operator-(Offset a, Offset b) { return Length(a.value - b.value); }
-constexpr Length operator+(Length a, Length b) { return Length(a.value + b.value); }
-constexpr Length operator-(Length a, Length b) { return Length(a.value - b.value); }
+constexpr Offset operator+(Offset a, Length b) {
+  return Offset(a.value + b.value);
+}
+constexpr Length operator-(Offset a, Offset b) {
+  return Length(a.value - b.value);
+}
+constexpr Length operator+(Length a, Length b) {
+  return Length(a.value + b.value);
+}
+constexpr Length operator-(Length a, Length b) {
+  return Length(a.value - b.value);
+}
 
 // A version of a container: 0 is "nothing was ever committed", then 1, 2, ...
 using Epoch = Strong<struct EpochTag, uint64_t>;

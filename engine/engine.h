@@ -12,24 +12,28 @@
 #include "storage/object_store.h"
 #include "transport/transport.h"
 
-// The server's request path: sessions, open files and their transactions, over the hot tier, the store and the locks.
+// The server's request path: sessions, open files and their transactions, over the hot tier, the store and
+// the locks.
 //
-// Thread rule: everything runs on the transport's loop thread, but status(), counters() and drain_progress(), which any
-// thread may call. What blocks (the medium, the metastore) runs on Workers and comes back by Transport::post().
+// Thread rule: everything runs on the transport's loop thread, but status(), counters() and drain_progress(),
+// which any thread may call. What blocks (the medium, the metastore) runs on Workers and comes back by
+// Transport::post().
 namespace sluice::engine {
 
 struct Options {
   uint64_t pool_id = 0;
-  std::string pool_name;              // shown to users
-  uint64_t lease_ms = 10'000;         // a session that is silent for longer is evicted
-  uint64_t recovery_ms = 15'000;      // after a start: how long transactions of earlier sessions wait to be resumed
-  uint64_t full_wait_ms = 30'000;     // how long a write waits for the drain when the hot tier is full, then ENOSPC
+  std::string pool_name;       // shown to users
+  uint64_t lease_ms = 10'000;  // a session that is silent for longer is evicted
+  uint64_t recovery_ms =
+      15'000;  // after a start: how long transactions of earlier sessions wait to be resumed
+  uint64_t full_wait_ms =
+      30'000;  // how long a write waits for the drain when the hot tier is full, then ENOSPC
 };
 
 struct Counters {
   uint64_t sessions = 0;
   uint64_t open_files = 0;
-  uint64_t bytes_written = 0;    // acknowledged, since start
+  uint64_t bytes_written = 0;  // acknowledged, since start
   uint64_t bytes_read = 0;
   uint64_t writes = 0;
   uint64_t reads = 0;
@@ -50,8 +54,8 @@ struct Parts {
 
 class Engine : public transport::Handler {
  public:
-  // Makes itself the transport's handler. `recovered transactions` of the hot tier wait for their sessions; the rest of the
-  // recovery (orphaned stripes) has been done by the caller (see recover()).
+  // Makes itself the transport's handler. `recovered transactions` of the hot tier wait for their sessions;
+  // the rest of the recovery (orphaned stripes) has been done by the caller (see recover()).
   static std::unique_ptr<Engine> create(Options options, Parts parts);
   ~Engine() override = default;
 
@@ -60,8 +64,9 @@ class Engine : public transport::Handler {
   // To be wired as Drain::Options::on_progress: wakes writers that wait for room. Any thread.
   virtual void drain_progress(const Result<>& outcome) = 0;
 
-  // Ends every session and transaction in an orderly way: uncommitted transactions of sessions that did not say goodbye stay in
-  // the log, to be resumed within the recovery window of the next start. Nothing is answered any more.
+  // Ends every session and transaction in an orderly way: uncommitted transactions of sessions that did not
+  // say goodbye stay in the log, to be resumed within the recovery window of the next start. Nothing is
+  // answered any more.
   virtual void shut_down() = 0;
 
   virtual Counters counters() const = 0;
@@ -70,7 +75,8 @@ class Engine : public transport::Handler {
 // The storage tier as the drain sees it.
 std::unique_ptr<burst_buffer::DrainSink> make_drain_sink(storage::ObjectStore& store);
 
-// Before an engine is made: puts hot tier and store in step after any kind of end. Removes stripes that nothing refers to.
+// Before an engine is made: puts hot tier and store in step after any kind of end. Removes stripes that
+// nothing refers to.
 Result<> recover(burst_buffer::HotTier& hot, storage::ObjectStore& store);
 
 }  // namespace sluice::engine

@@ -10,14 +10,16 @@
 
 namespace sluice::engine {
 
-// Where work goes that may block. Work of one key runs one after another in the order given; different keys may run at once.
+// Where work goes that may block. Work of one key runs one after another in the order given; different keys
+// may run at once.
 class Workers {
  public:
   virtual ~Workers() = default;
   virtual void run(uint64_t key, std::function<void()> work) = 0;
 };
 
-// A fixed number of threads. The destructor finishes the work in hand and drops nothing that was given before it.
+// A fixed number of threads. The destructor finishes the work in hand and drops nothing that was given before
+// it.
 class ThreadWorkers final : public Workers {
  public:
   explicit ThreadWorkers(unsigned threads);

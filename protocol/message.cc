@@ -1,0 +1,207 @@
+#include "protocol/message.h"
+
+#include <flatbuffers/flatbuffers.h>
+
+#include "base/checksum.h"
+
+namespace sluice::protocol {
+namespace {
+
+constexpr size_t kMaxTextBytes = 16 * 1024;
+
+tl::unexpected<Error> refuse(std::string why) {
+  return fail(ErrorCode::kProtocol, std::move(why));
+}
+
+Result<> check_extents(const std::vector<wire::Extent>& extents) {
+  if (extents.empty()) return refuse("a request without extents");
+  if (extents.size() > kMaxExtentsPerRequest) return refuse("more extents than one request may have");
+  uint64_t total = 0;
+  for (const auto& e : extents) {
+    const Extent extent{Offset(e.begin()), Offset(e.end())};
+    if (!extent.valid() || extent.empty())
+      return refuse("an extent that is empty, backwards or beyond the largest file");
+    total += extent.length().value;
+    if (total > kMaxRequestBytes) return refuse("more bulk bytes than one request may have");
+  }
+  return {};
+}
+
+Result<> check_path(const std::string& path) {
+  if (auto normal = normalise_path(path); !normal) return refuse(normal.error().message);
+  return {};
+}
+
+Result<> check_write(const wire::WriteT& write) {
+  if (auto ok = check_extents(write.extents); !ok) return ok;
+  const uint64_t total = total_bytes(write.extents);
+  if ((write.source != nullptr) == !write.inline_.empty())
+    return refuse("a write needs its bytes inline or in a buffer");
+  if (!write.inline_.empty() && write.inline_.size() != total)
+    return refuse("a write's inline bytes are not its extents'");
+  if (write.source != nullptr && write.source->length() < total)
+    return refuse("a write's buffer is shorter than its extents");
+  if (write.checksums.size() != (total + kChecksumBlockBytes - 1) / kChecksumBlockBytes) {
+    return refuse("a write's checksums are not one for each block");
+  }
+  return {};
+}
+
+Result<> check_read(const wire::ReadT& read) {
+  if (auto ok = check_extents(read.extents); !ok) return ok;
+  const uint64_t total = total_bytes(read.extents);
+  if (read.destination == nullptr && total > kMaxInlineBytes)
+    return refuse("a read of that size needs a buffer");
+  if (read.destination != nullptr && read.destination->length() < total)
+    return refuse("a read's buffer is shorter than its extents");
+  return {};
+}
+
+Result<> check_open(const wire::OpenT& open) {
+  if (open.access > wire::Access::MAX) return refuse("an unknown access mode");
+  if (open.object_class.size() > 64) return refuse("an object class of that length");
+  return check_path(open.path);
+}
+
+Result<> check_lock(const wire::LockT& lock) {
+  if (lock.mode > wire::LockMode::MAX) return refuse("an unknown lock mode");
+  if (lock.extent == nullptr) return refuse("a lock without an extent");
+  const Extent extent{Offset(lock.extent->begin()), Offset(lock.extent->end())};
+  if (!extent.valid() || extent.empty())
+    return refuse("a lock's extent is empty, backwards or beyond the largest file");
+  return {};
+}
+
+// What the Verifier cannot know.
+Result<> check_meaning(const Body& body) {
+  switch (body.type) {
+    case wire::Body::NONE:
+      return refuse("a message without a body");
+    case wire::Body::Stat:
+      return check_path(body.AsStat()->path);
+    case wire::Body::List:
+      if (body.AsList()->after.size() > kMaxPathBytes) return refuse("a path longer than the limit");
+      return check_path(body.AsList()->path);
+    case wire::Body::Remove:
+      return check_path(body.AsRemove()->path);
+    case wire::Body::AwaitDrained:
+      return check_path(body.AsAwaitDrained()->path);
+    case wire::Body::Explain:
+      return check_path(body.AsExplain()->path);
+    case wire::Body::Open:
+      return check_open(*body.AsOpen());
+    case wire::Body::Opened:
+      if (body.AsOpened()->info == nullptr) return refuse("an opened file without its facts");
+      return {};
+    case wire::Body::Write:
+      return check_write(*body.AsWrite());
+    case wire::Body::Read:
+      return check_read(*body.AsRead());
+    case wire::Body::Resize:
+      if (body.AsResize()->size > kMaxFileBytes) return refuse("a size beyond the largest file");
+      return {};
+    case wire::Body::Counter:
+      if (body.AsCounter()->op > wire::CounterOp::MAX) return refuse("an unknown counter operation");
+      return {};
+    case wire::Body::Lock:
+      return check_lock(*body.AsLock());
+    case wire::Body::Granted:
+      if (body.AsGranted()->extent == nullptr) return refuse("a grant without its extent");
+      return {};
+    case wire::Body::Listed:
+      for (const auto& file : body.AsListed()->files) {
+        if (file == nullptr) return refuse("a list with a hole");
+      }
+      return {};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_message(uint64_t id, Body body) {
+  wire::MessageT message;
+  message.id = id;
+  message.body = std::move(body);
+  flatbuffers::FlatBufferBuilder builder(1024);
+  builder.Finish(wire::Message::Pack(builder, &message), wire::MessageIdentifier());
+  const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {data, data + builder.GetSize()};
+}
+
+std::vector<std::byte> encode_error(uint64_t id, const Error& error) {
+  wire::FailedT failed;
+  failed.code = static_cast<uint16_t>(error.code);
+  failed.message = error.message.substr(0, kMaxTextBytes);
+  failed.retryable = error.retryable;
+  failed.data_loss = error.data_loss;
+  failed.outcome_unknown = error.outcome_unknown;
+  return encode(id, std::move(failed));
+}
+
+Result<std::unique_ptr<wire::MessageT>> decode(std::span<const std::byte> bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/16, /*max_tables=*/1024);
+  if (bytes.size() < 8 || !wire::VerifyMessageBuffer(verifier))
+    return refuse("a message that is not well formed");
+  const auto* message = wire::GetMessage(data);
+  // An unknown type passes the Verifier (it may come from a newer version) but cannot be unpacked.
+  if (message->body_type() > wire::Body::MAX || message->body() == nullptr)
+    return refuse("a message of unknown type");
+  std::unique_ptr<wire::MessageT> unpacked(message->UnPack());
+  if (auto ok = check_meaning(unpacked->body); !ok) return fail(ok.error());
+  return unpacked;
+}
+
+Error error_of(const wire::FailedT& failed) {
+  Error error;
+  error.code = failed.code >= 1 && failed.code <= kLastErrorCode ? static_cast<ErrorCode>(failed.code)
+                                                                 : ErrorCode::kInternal;
+  error.message = failed.message;
+  error.retryable = failed.retryable;
+  error.data_loss = failed.data_loss;
+  error.outcome_unknown = failed.outcome_unknown;
+  return error;
+}
+
+uint64_t total_bytes(const std::vector<wire::Extent>& extents) {
+  uint64_t total = 0;
+  for (const auto& extent : extents) total += extent.end() - extent.begin();
+  return total;
+}
+
+std::vector<Extent> extents_of(const std::vector<wire::Extent>& extents) {
+  std::vector<Extent> plain;
+  plain.reserve(extents.size());
+  for (const auto& extent : extents) plain.push_back({Offset(extent.begin()), Offset(extent.end())});
+  return plain;
+}
+
+std::vector<wire::Extent> to_wire(std::span<const Extent> extents) {
+  std::vector<wire::Extent> wire_extents;
+  wire_extents.reserve(extents.size());
+  for (const auto& extent : extents) wire_extents.emplace_back(extent.begin.value, extent.end.value);
+  return wire_extents;
+}
+
+Result<std::string> normalise_path(std::string_view path) {
+  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "an empty path");
+  if (path.size() > kMaxPathBytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a path longer than " + std::to_string(kMaxPathBytes) + " bytes");
+  }
+  if (path.find('\0') != std::string_view::npos)
+    return fail(ErrorCode::kInvalidArgument, "a path with a NUL byte");
+  std::string normal;
+  for (size_t at = 0; at < path.size();) {
+    const size_t slash = std::min(path.find('/', at), path.size());
+    const std::string_view part = path.substr(at, slash - at);
+    if (part == "..") return fail(ErrorCode::kInvalidArgument, "a path with '..': " + std::string(path));
+    if (!part.empty() && part != ".") normal.append("/").append(part);
+    at = slash + 1;
+  }
+  return normal.empty() ? std::string("/") : normal;
+}
+
+}  // namespace sluice::protocol
