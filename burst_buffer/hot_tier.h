@@ -152,6 +152,9 @@ class HotTier {
   virtual Epoch committed(ContainerId container, Epoch published) = 0;
   virtual uint64_t undrained_bytes(ContainerId container) = 0;
   virtual std::vector<TransactionInfo> open_transactions() = 0;
+  // The sequence number of the newest record; it only grows over the life of the pool. The log is always a prefix of what was
+  // appended, so a client whose newest acknowledged record is at most this has lost nothing.
+  virtual uint64_t last_record() = 0;
   // Checks the record's block checksums over the blocks of its slab that hold this piece, before the bytes leave the hot tier.
   // kCorrupt when they do not match.
   virtual Result<> verify(const DrainWork::Piece& piece) = 0;
