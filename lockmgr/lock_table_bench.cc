@@ -1,0 +1,198 @@
+// What the lock table costs: grant + cancel pairs with many live extents, and bytes per granted extent.
+//
+//   bench/lock_table [--check] [--json FILE] [--help] [Google Benchmark's own --benchmark_* options]
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/rng.h"
+#include "lockmgr/lock_table.h"
+
+namespace sluice::lockmgr {
+namespace {
+
+constexpr size_t kLiveExtents = 100'000;
+constexpr size_t kPlaces = 2 * kLiveExtents;  // half of the places are held at any time
+constexpr uint64_t kPlaceBytes = 64 << 10;
+constexpr uint64_t kOwners = 64;
+constexpr double kPairsFloor = 1e6;      // per second, on one core
+constexpr double kBytesCeiling = 128.0;  // per granted extent
+constexpr uint64_t kSeed = 20240607;
+
+// Live extents at random places of one file, of many owners, kept at the same number.
+class LiveTable {
+ public:
+  explicit LiveTable(LockMode mode) : mode_(mode), rng_(kSeed), places_(kPlaces), held_(kLiveExtents) {
+    std::iota(places_.begin(), places_.end(), 0);
+    for (size_t i = kPlaces - 1; i > 0; --i) std::swap(places_[i], places_[rng_.below(i + 1)]);
+    for (size_t i = 0; i < kLiveExtents; ++i) held_[i] = grant(places_[i], kBlocking | kNoExpand);
+  }
+
+  // One pair that leaves another set of places held: the victim's place goes free, a free one is taken.
+  void replace(uint32_t flags) {
+    const size_t victim = rng_.below(kLiveExtents);
+    const size_t taken = kLiveExtents + rng_.below(kPlaces - kLiveExtents);
+    cancel(held_[victim]);
+    held_[victim] = grant(places_[taken], flags);
+    std::swap(places_[victim], places_[taken]);
+  }
+
+  // One pair whose lock grows into the gap around it and is given back.
+  void grow_and_cancel() {
+    cancel(grant(places_[kLiveExtents + rng_.below(kPlaces - kLiveExtents)], kBlocking));
+  }
+
+  double bytes_per_extent() const {
+    return static_cast<double>(table_.memory_bytes()) / static_cast<double>(table_.granted_count());
+  }
+
+ private:
+  struct Held {
+    OwnerId owner;
+    LockHandle handle;
+  };
+
+  // PR extents reach into the places behind them, so that they overlap; PW extents leave their place's tail
+  // free.
+  Held grant(uint32_t place, uint32_t flags) {
+    const OwnerId owner(1 + place % kOwners);
+    const uint64_t bytes = mode_ == LockMode::kPr ? kPlaceBytes * (1 + place % 8) : kPlaceBytes / 2;
+    const Extent extent = Extent::at(Offset(place * kPlaceBytes), Length(bytes));
+    const auto ok = table_.request({owner, mode_, GroupId(0), flags, {&extent, 1}}, reply_, events_);
+    SLUICE_ASSERT(ok && !reply_.waiting && reply_.extents[0].handle != kNoLock);
+    return {owner, reply_.extents[0].handle};
+  }
+  void cancel(const Held& held) {
+    const auto ok = table_.cancel(held.owner, held.handle, events_);
+    SLUICE_ASSERT(ok);
+  }
+
+  LockMode mode_;
+  SeededRng rng_;
+  std::vector<uint32_t> places_;
+  std::vector<Held> held_;
+  LockTable table_;
+  LockReply reply_;
+  LockEvents events_;
+};
+
+template <class Step>
+void run(benchmark::State& state, LockMode mode, Step step) {
+  LiveTable live(mode);
+  for (auto _ : state) step(live);
+  state.SetItemsProcessed(state.iterations());
+  state.counters["bytes_per_extent"] = live.bytes_per_extent();
+}
+
+void exact(benchmark::State& state) {
+  run(state, LockMode::kPw, [](LiveTable& live) { live.replace(kBlocking | kNoExpand); });
+}
+void speculative(benchmark::State& state) {
+  run(state, LockMode::kPw, [](LiveTable& live) { live.replace(kSpeculative); });
+}
+void grown(benchmark::State& state) {
+  run(state, LockMode::kPw, [](LiveTable& live) { live.grow_and_cancel(); });
+}
+void shared_overlapping(benchmark::State& state) {
+  run(state, LockMode::kPr, [](LiveTable& live) { live.replace(kSpeculative); });
+}
+BENCHMARK(exact)->Name("lock_table/exact")->MinTime(1.0);
+BENCHMARK(speculative)->Name("lock_table/speculative")->MinTime(1.0);
+BENCHMARK(grown)->Name("lock_table/grown")->MinTime(1.0);
+BENCHMARK(shared_overlapping)->Name("lock_table/shared_overlapping")->MinTime(1.0);
+
+// Prints the usual table and keeps what --check judges.
+class Judge : public benchmark::ConsoleReporter {
+ public:
+  struct Figure {
+    std::string name;
+    double pairs_per_second;
+    double bytes_per_extent;
+  };
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.error_occurred || run.run_type != Run::RT_Iteration) continue;
+      figures_.push_back({run.benchmark_name(), run.counters.at("items_per_second").value,
+                          run.counters.at("bytes_per_extent").value});
+    }
+    ConsoleReporter::ReportRuns(runs);
+  }
+
+  // Every figure of every benchmark must hold; none at all is a failure too.
+  bool holds() const {
+    bool good = !figures_.empty();
+    for (const Figure& f : figures_) {
+      const bool fast = f.pairs_per_second >= kPairsFloor;
+      const bool small = f.bytes_per_extent <= kBytesCeiling;
+      std::printf("%-32s %6.2f M pairs/s (floor %.2f) %s   %6.1f B/extent (ceiling %.0f) %s\n",
+                  f.name.c_str(), f.pairs_per_second / 1e6, kPairsFloor / 1e6, fast ? "held" : "MISSED",
+                  f.bytes_per_extent, kBytesCeiling, small ? "held" : "MISSED");
+      good = good && fast && small;
+    }
+    return good;
+  }
+
+ private:
+  std::vector<Figure> figures_;
+};
+
+void print_help() {
+  std::printf(
+      "bench/lock_table: grant + cancel pairs per second with %zu live extents, and bytes per granted "
+      "extent\n\n"
+      "  --check      exit 0 only if every benchmark made %.0f pairs/s and at most %.0f bytes per extent in "
+      "this run\n"
+      "  --json FILE  also write Google Benchmark's JSON to FILE\n"
+      "  --help       this text\n\n"
+      "Options that begin with --benchmark_ are passed on to Google Benchmark.\n",
+      kLiveExtents, kPairsFloor, kBytesCeiling);
+}
+
+int bench_main(int argc, char** argv) {
+  bool check = false;
+  std::vector<std::string> passed_on = {argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--help") {
+      print_help();
+      return 0;
+    }
+    if (word == "--check") {
+      check = true;
+    } else if (word == "--json") {
+      if (++i == argc) {
+        std::fprintf(stderr, "bench/lock_table: --json needs a file name\n");
+        return 2;
+      }
+      passed_on.push_back(std::string("--benchmark_out=") + argv[i]);
+      passed_on.push_back("--benchmark_out_format=json");
+    } else {
+      passed_on.emplace_back(word);
+    }
+  }
+  std::vector<char*> words;
+  for (std::string& word : passed_on) words.push_back(word.data());
+  int count = static_cast<int>(words.size());
+  benchmark::Initialize(&count, words.data());
+  if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 2;
+  Judge judge;
+  benchmark::RunSpecifiedBenchmarks(&judge);
+  benchmark::Shutdown();
+  return check && !judge.holds() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace sluice::lockmgr
+
+int main(int argc, char** argv) {
+  return sluice::lockmgr::bench_main(argc, argv);
+}
