@@ -1,0 +1,107 @@
+#include "transport/contract_rig.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "transport/ofi/ofi_transport.h"
+
+namespace sluice::transport {
+namespace {
+
+class OfiRig final : public ContractRig {
+ public:
+  explicit OfiRig(std::string scheme) : scheme_(std::move(scheme)) {}
+
+  Transport& start(const std::string&) override { return add({}, 0); }
+
+  void stop(Transport& transport) override {
+    std::erase_if(transports_, [&](const auto& t) { return t.get() == &transport; });
+  }
+
+  Transport& start_again(const Address& address) override {
+    const std::string rest = address.text.substr(scheme_.size() + 3);
+    if (scheme_ == "shm") return add(rest, 0);
+    const size_t colon = rest.rfind(':');
+    return add(rest.substr(0, colon), static_cast<uint16_t>(std::stoi(rest.substr(colon + 1))));
+  }
+
+  // The address of one that was there and is gone.
+  Address nobody() override {
+    Transport& transport = add({}, 0);
+    const Address address = transport.address();
+    stop(transport);
+    return address;
+  }
+
+  bool run_until(const std::function<bool()>& done, uint64_t limit_ms) override {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+    size_t turn = 0;
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      for (size_t i = 0; i < transports_.size(); ++i) transports_[i]->run_once(0);
+      // Blocking in one of them for a moment spares the core while all wait for the kernel.
+      if (!transports_.empty()) transports_[turn++ % transports_.size()]->run_once(idle_ms());
+    }
+    return true;
+  }
+
+ private:
+  uint64_t idle_ms() const { return transports_.size() == 1 ? 1 : 0; }
+
+  Transport& add(const std::string& node, uint16_t port) {
+    OfiOptions options;
+    options.scheme = scheme_;
+    options.node = node;
+    options.port = port;
+    options.keepalive_ms = 100;
+    options.peer_timeout_ms = 2000;
+    options.connect_timeout_ms = 1000;
+    auto transport = OfiTransport::create(options);
+    if (!transport) std::fprintf(stderr, "cannot start: %s\n", transport.error().message.c_str());
+    SLUICE_ASSERT(transport.has_value());
+    transports_.push_back(std::move(*transport));
+    return *transports_.back();
+  }
+
+  const std::string scheme_;
+  std::vector<std::unique_ptr<OfiTransport>> transports_;
+};
+
+}  // namespace
+
+std::unique_ptr<ContractRig> make_tcp_rig() {
+  return std::make_unique<OfiRig>("tcp");
+}
+std::unique_ptr<ContractRig> make_shm_rig() {
+  return std::make_unique<OfiRig>("shm");
+}
+
+std::vector<std::byte> pattern(size_t size, uint64_t seed) {
+  std::vector<std::byte> bytes(size);
+  SeededRng rng(seed);
+  size_t at = 0;
+  for (; at + 8 <= size; at += 8) {
+    const uint64_t word = rng.next();
+    std::memcpy(&bytes[at], &word, 8);
+  }
+  for (; at < size; ++at) bytes[at] = static_cast<std::byte>(rng.next());
+  return bytes;
+}
+
+std::vector<std::byte> pack(const RemoteBuffer& buffer) {
+  std::vector<std::byte> bytes(sizeof buffer);
+  std::memcpy(bytes.data(), &buffer, sizeof buffer);
+  return bytes;
+}
+
+std::optional<RemoteBuffer> unpack(std::span<const std::byte> bytes) {
+  RemoteBuffer buffer;
+  if (bytes.size() != sizeof buffer) return std::nullopt;
+  std::memcpy(&buffer, bytes.data(), sizeof buffer);
+  return buffer;
+}
+
+}  // namespace sluice::transport

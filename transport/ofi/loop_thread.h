@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "transport/ofi/ofi_transport.h"
+
+namespace sluice::transport {
+
+// Runs a transport on a thread of its own. The transport is borrowed: it outlives the LoopThread, and while
+// the loop runs only post() may be called from elsewhere.
+//
+// The thread blocks all signals, so the host program's handlers never run on it. When the process exits while
+// the loop runs (main() returns, or exit() anywhere), the loop is stopped before libfabric is torn down.
+class LoopThread {
+ public:
+  explicit LoopThread(OfiTransport& transport);
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+  ~LoopThread();  // stops
+
+  // Once. A thread that cannot be started is kUnavailable.
+  Result<> start();
+  // On return the thread has ended; afterwards the caller may use the transport. Any thread but the loop's
+  // own, any number of times. Work that was posted and has not run yet stays with the transport.
+  void stop();
+
+ private:
+  class Runner;
+  std::shared_ptr<Runner> runner_;
+  uint64_t exit_hook_ = 0;
+};
+
+}  // namespace sluice::transport
