@@ -15,21 +15,21 @@
 
 // libsluice in C++: files of a pool. sluice.h is the same for C programs.
 //
-// Thread rule: Client and File are thread-safe; calls block their caller until the service answered, or until it stayed
-// unreachable for Options::unavailable_after_ms (then kUnavailable). No call hangs. A service that comes back in time is
-// reconnected to, and what was asked is asked again.
+// Thread rule: Client and File are thread-safe; calls block their caller until the service answered, or until
+// it stayed unreachable for Options::unavailable_after_ms (then kUnavailable). No call hangs. A service that
+// comes back in time is reconnected to, and what was asked is asked again.
 namespace sluice::client {
 
 struct Options {
-  std::string pool;              // the pool's directory
-  bool start_service = true;     // start one when none runs there
-  std::string lane = "auto";     // SLUICE_LANE
+  std::string pool;           // the pool's directory
+  bool start_service = true;  // start one when none runs there
+  std::string lane = "auto";  // SLUICE_LANE
   std::string lock_mode = "auto";
   uint64_t unavailable_after_ms = 30'000;
 };
 
-// From SLUICE_POOL, SLUICE_LANE, SLUICE_LOCK_MODE. kInvalidArgument, with what to set, when no pool is named or a value is
-// unknown.
+// From SLUICE_POOL, SLUICE_LANE, SLUICE_LOCK_MODE. kInvalidArgument, with what to set, when no pool is named
+// or a value is unknown.
 Result<Options> options_from_environment();
 
 struct FileInfo {
@@ -37,7 +37,7 @@ struct FileInfo {
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint32_t mode = 0;
-  uint64_t size_bytes = 0;      // committed
+  uint64_t size_bytes = 0;  // committed
   std::string object_class;
   uint64_t chunk_bytes = 0;
   uint64_t committed_epoch = 0;
@@ -53,12 +53,12 @@ enum class AccessMode { kReadOnly, kWriteOnly, kReadWrite };
 struct OpenOptions {
   AccessMode access = AccessMode::kReadOnly;
   bool create = false;
-  bool exclusive = false;        // with create: kExists when it is there
+  bool exclusive = false;  // with create: kExists when it is there
   bool truncate = false;
-  uint32_t mode = 0666;          // of a created file; the caller's umask is applied by the client
-  std::string object_class;      // of a created file; empty: the pool's default
-  uint64_t chunk_bytes = 0;      // of a created file; 0: the pool's default
-  std::string lock_mode;         // empty: Options::lock_mode
+  uint32_t mode = 0666;      // of a created file; the caller's umask is applied by the client
+  std::string object_class;  // of a created file; empty: the pool's default
+  uint64_t chunk_bytes = 0;  // of a created file; 0: the pool's default
+  std::string lock_mode;     // empty: Options::lock_mode
 };
 
 // A piece of memory, in the order in which the bytes of the extents fill it.
@@ -71,21 +71,24 @@ struct Piece {
   size_t bytes = 0;
 };
 
-// What another process needs to use an open file: plain text of at most kMaxHandleBytes, worth as much as the file itself.
+// What another process needs to use an open file: plain text of at most kMaxHandleBytes, worth as much as the
+// file itself.
 inline constexpr size_t kMaxHandleBytes = 4096;
 using SharedHandle = std::string;
 
-// An open file: one transaction at a time, shared by all who attached to the handle. Its writes are seen through the handle
-// at once, by everybody else when sync() or close() committed them. When a sharer's process dies without closing, the
-// transaction can no longer commit: sync() fails with kAborted, and the file stays at its last synced state.
+// An open file: one transaction at a time, shared by all who attached to the handle. Its writes are seen
+// through the handle at once, by everybody else when sync() or close() committed them. When a sharer's
+// process dies without closing, the transaction can no longer commit: sync() fails with kAborted, and the
+// file stays at its last synced state.
 class File {
  public:
   virtual ~File() = default;  // without close(): like close(false)
 
-  // Extents are filled from, or fill, the memory pieces in order; both sum up to the same number of bytes. Answers the bytes
-  // done: all of them for a write; for a read those before the end of the file (memory beyond is untouched), counted in the
-  // order of the extents, so a short count means that all extents from there on lie beyond the end.
-  // A write that returned is acknowledged: it survives a crash of the service, and is durable after sync().
+  // Extents are filled from, or fill, the memory pieces in order; both sum up to the same number of bytes.
+  // Answers the bytes done: all of them for a write; for a read those before the end of the file (memory
+  // beyond is untouched), counted in the order of the extents, so a short count means that all extents from
+  // there on lie beyond the end. A write that returned is acknowledged: it survives a crash of the service,
+  // and is durable after sync().
   virtual Result<uint64_t> write(std::span<const Extent> extents, std::span<const ConstPiece> memory) = 0;
   virtual Result<uint64_t> read(std::span<const Extent> extents, std::span<const Piece> memory) = 0;
 
@@ -96,16 +99,17 @@ class File {
 
   // This process's own writes have reached the service. Call before another sharer's sync().
   virtual Result<> flush() = 0;
-  // Commits the handle's transaction, as durable as the hot tier's medium is, and starts the next one. One sharer calls it after all flushed. Answers
-  // the committed epoch.
+  // Commits the handle's transaction, as durable as the hot tier's medium is, and starts the next one. One
+  // sharer calls it after all flushed. Answers the committed epoch.
   virtual Result<uint64_t> sync() = 0;
-  // With `commit` like sync(), then ends the handle (owner) or leaves it (sharer; `commit` is ignored there). Further calls are
-  // kInvalidArgument.
+  // With `commit` like sync(), then ends the handle (owner) or leaves it (sharer; `commit` is ignored there).
+  // Further calls are kInvalidArgument.
   virtual Result<> close(bool commit) = 0;
 
   virtual SharedHandle share() const = 0;
 
-  // Adds to a counter that the handle's sharers have in common and answers its value before; it starts at 0 at open.
+  // Adds to a counter that the handle's sharers have in common and answers its value before; it starts at 0
+  // at open.
   virtual Result<int64_t> fetch_and_add(int64_t delta) = 0;
   // Sets the counter, answers the value before.
   virtual Result<int64_t> exchange_counter(int64_t value) = 0;
@@ -114,8 +118,8 @@ class File {
   virtual Result<uint64_t> lock(Extent extent, bool exclusive) = 0;
   virtual Result<> unlock(uint64_t lock) = 0;
 
-  virtual const FileInfo& opened() const = 0;     // as it was at open
-  virtual std::string lock_mode() const = 0;      // in effect: "standard", "none"
+  virtual const FileInfo& opened() const = 0;  // as it was at open
+  virtual std::string lock_mode() const = 0;   // in effect: "standard", "none"
   // What was chosen for this file and why, for `sluice explain` and MPI_File_get_info.
   virtual std::vector<std::pair<std::string, std::string>> effective_hints() const = 0;
 };
@@ -132,18 +136,19 @@ class Client {
   // Files at or below a path, by path.
   virtual Result<std::vector<FileInfo>> list(const std::string& path) = 0;
   virtual Result<> remove(const std::string& path) = 0;
-  // Returns when the storage tier holds all that was committed before the call: of one file, or of all (path "/"). Fails when the
-  // drain is blocked for longer than `timeout_ms`, with its reason.
+  // Returns when the storage tier holds all that was committed before the call: of one file, or of all (path
+  // "/"). Fails when the drain is blocked for longer than `timeout_ms`, with its reason.
   virtual Result<> wait_drained(const std::string& path, uint64_t timeout_ms) = 0;
   // One fact a line on the layout and the reasons.
   virtual Result<std::string> explain(const std::string& path) = 0;
 };
 
-// "sluice:/a/b", "sluice:a" or a path under the prefix (SLUICE_PREFIX, default /sluice) -> "/a/b"; nothing for a path that is
-// not Sluice's.
+// "sluice:/a/b", "sluice:a" or a path under the prefix (SLUICE_PREFIX, default /sluice) -> "/a/b"; nothing
+// for a path that is not Sluice's.
 std::optional<std::string> pool_path(const std::string& name);
 
-// Connects from the share text alone (it names the pool); used by ranks that did not open the file themselves.
+// Connects from the share text alone (it names the pool); used by ranks that did not open the file
+// themselves.
 Result<std::unique_ptr<File>> attach_shared(const SharedHandle& handle);
 
 }  // namespace sluice::client

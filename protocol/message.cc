@@ -90,6 +90,9 @@ Result<> check_meaning(const Body& body) {
       return check_path(body.AsExplain()->path);
     case wire::Body::Open:
       return check_open(*body.AsOpen());
+    case wire::Body::Recover:
+      if (body.AsRecover()->access > wire::Access::MAX) return refuse("an unknown access mode");
+      return {};
     case wire::Body::Opened:
       if (body.AsOpened()->info == nullptr) return refuse("an opened file without its facts");
       return {};

@@ -1,0 +1,277 @@
+#include "client/client.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "client/core.h"
+#include "client/remote_file.h"
+#include "client/service.h"
+#include "transport/ofi/loop_thread.h"
+#include "transport/ofi/ofi_transport.h"
+
+namespace sluice::client {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// The process's umask, which can only be read by setting it.
+uint32_t current_umask() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const mode_t mask = ::umask(022);
+  ::umask(mask);
+  return mask;
+}
+
+// What "auto" means: under commit visibility nobody else sees a transaction before it is whole, and the
+// standard leaves overlapping writes of one job to the job, so ordinary writes need no locks. Atomic mode
+// takes its own.
+std::string resolve_lock_mode(const std::string& wanted) {
+  return wanted == "standard" ? "standard" : "none";
+}
+
+Result<> check_lock_mode(const std::string& mode) {
+  for (const char* known : {"auto", "standard", "none"}) {
+    if (mode == known) return {};
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "SLUICE_LOCK_MODE=" + mode + " is not a lock mode of this version; use auto, standard or none");
+}
+
+Result<> check_lane(const std::string& lane) {
+  if (lane == "auto" || lane == "remote") return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "SLUICE_LANE=" + lane + " is not a lane of this version; use auto or remote");
+}
+
+class ClientImpl final : public Client, public std::enable_shared_from_this<ClientImpl> {
+ public:
+  ClientImpl(Options options, std::unique_ptr<transport::OfiTransport> transport)
+      : options_(std::move(options)),
+        transport_(std::move(transport)),
+        core_(*transport_, session_options(options_)),
+        loop_(*transport_) {}
+
+  ~ClientImpl() override {
+    (void)core_.wait_for<bool>([this](auto done) { core_.session.end([done] { done(true); }); });
+    loop_.stop();
+  }
+
+  Result<> start() { return loop_.start(); }
+
+  // Makes the first connection, so that a pool that cannot be used is told at once.
+  Result<> probe() {
+    auto done = core_.ask<wire::DoneT>(wire::RenewT{});
+    if (!done) return fail(done.error());
+    return {};
+  }
+
+  Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    const std::string mode = options.lock_mode.empty() ? options_.lock_mode : options.lock_mode;
+    if (auto ok = check_lock_mode(mode); !ok) return fail(ok.error());
+    wire::OpenT ask;
+    ask.path = *plain;
+    ask.access = static_cast<wire::Access>(options.access);
+    ask.create = options.create;
+    ask.exclusive = options.exclusive;
+    ask.truncate = options.truncate;
+    ask.mode = options.mode & ~current_umask();
+    ask.object_class = options.object_class;
+    ask.chunk = options.chunk_bytes;
+    auto opened = core_.ask<wire::OpenedT>(std::move(ask));
+    if (!opened) return fail(opened.error());
+    HandleText handle;
+    handle.handle = opened->handle;
+    handle.secret = opened->secret;
+    handle.container = opened->info->container;
+    handle.access = options.access;
+    handle.lock_mode = resolve_lock_mode(mode);
+    handle.pool = options_.pool;
+    handle.unavailable_after_ms = options_.unavailable_after_ms;
+    return make_remote_file(shared_from_this(), core_, std::move(handle), to_file_info(*opened->info),
+                            /*owner=*/true);
+  }
+
+  Result<std::unique_ptr<File>> attach(const SharedHandle& text) override {
+    auto handle = HandleText::parse(text);
+    if (!handle) return fail(handle.error());
+    wire::AttachT ask;
+    ask.handle = handle->handle;
+    ask.secret = handle->secret;
+    auto opened = core_.ask<wire::OpenedT>(std::move(ask));
+    if (!opened) return fail(opened.error());
+    return make_remote_file(shared_from_this(), core_, std::move(*handle), to_file_info(*opened->info),
+                            /*owner=*/false);
+  }
+
+  Result<FileInfo> stat(const std::string& path) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    wire::StatT ask;
+    ask.path = *plain;
+    auto told = core_.ask<wire::FileInfoT>(std::move(ask));
+    if (!told) return fail(told.error());
+    return to_file_info(*told);
+  }
+
+  Result<std::vector<FileInfo>> list(const std::string& path) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    std::vector<FileInfo> files;
+    while (true) {
+      wire::ListT ask;
+      ask.path = *plain;
+      ask.after = files.empty() ? std::string() : files.back().path;
+      auto listed = core_.ask<wire::ListedT>(std::move(ask));
+      if (!listed) return fail(listed.error());
+      for (const auto& told : listed->files) files.push_back(to_file_info(*told));
+      if (!listed->more || listed->files.empty()) return files;
+    }
+  }
+
+  Result<> remove(const std::string& path) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    auto removed = core_.wait_for<bool>([this, path = *plain](std::function<void(Result<bool>)> done) {
+      wire::RemoveT ask;
+      ask.path = path;
+      core_.session.call(std::move(ask), [done = std::move(done)](Result<Answer> answer) {
+        if (!answer) return done(fail(answer.error()));
+        done(true);
+      });
+    });
+    if (!removed) return fail(removed.error());
+    return {};
+  }
+
+  Result<> wait_drained(const std::string& path, uint64_t timeout_ms) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    wire::AwaitDrainedT ask;
+    ask.path = *plain;
+    ask.timeout_ms = timeout_ms;
+    auto done = core_.ask<wire::DoneT>(std::move(ask));
+    if (!done) return fail(done.error());
+    return {};
+  }
+
+  Result<std::string> explain(const std::string& path) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    wire::ExplainT ask;
+    ask.path = *plain;
+    auto explained = core_.ask<wire::ExplainedT>(std::move(ask));
+    if (!explained) return fail(explained.error());
+    return explained->text;
+  }
+
+ private:
+  static Session::Options session_options(const Options& options) {
+    Session::Options session;
+    session.unavailable_after_ms = options.unavailable_after_ms;
+    session.locate = [pool = options.pool]() -> Result<transport::Address> {
+      auto service = find_service(pool);
+      if (!service) return fail(service.error());
+      return service->address;
+    };
+    return session;
+  }
+
+  const Options options_;
+  std::unique_ptr<transport::OfiTransport> transport_;
+  Core core_;
+  transport::LoopThread loop_;
+};
+
+transport::OfiOptions transport_options(const transport::Address& service) {
+  transport::OfiOptions options;
+  options.scheme = service.text.substr(0, service.text.find(':'));
+  return options;
+}
+
+}  // namespace
+
+Result<Options> options_from_environment() {
+  Options options;
+  options.pool = environment("SLUICE_POOL");
+  if (options.pool.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no pool is named; set SLUICE_POOL to its directory, or start the program with `sluice run`");
+  }
+  if (const auto lane = environment("SLUICE_LANE"); !lane.empty()) options.lane = lane;
+  if (const auto mode = environment("SLUICE_LOCK_MODE"); !mode.empty()) options.lock_mode = mode;
+  if (auto ok = check_lane(options.lane); !ok) return fail(ok.error());
+  if (auto ok = check_lock_mode(options.lock_mode); !ok) return fail(ok.error());
+  return options;
+}
+
+Result<std::shared_ptr<Client>> Client::connect(const Options& options) {
+  Options absolute = options;
+  std::error_code bad;
+  absolute.pool = std::filesystem::absolute(options.pool, bad).lexically_normal().string();
+  if (options.pool.empty() || bad)
+    return fail(ErrorCode::kInvalidArgument, "a pool is named by its directory");
+  auto service = find_service(absolute.pool);
+  if (!service && service.error().code == ErrorCode::kUnavailable && options.start_service) {
+    if (auto started = start_service(absolute.pool); !started) return fail(started.error());
+    service = find_service(absolute.pool);
+  }
+  if (!service) return fail(service.error());
+  auto transport = transport::OfiTransport::create(transport_options(service->address));
+  if (!transport) return fail(transport.error());
+  auto client = std::make_shared<ClientImpl>(std::move(absolute), std::move(*transport));
+  if (auto started = client->start(); !started) return fail(started.error());
+  if (auto reached = client->probe(); !reached) return fail(reached.error());
+  return std::shared_ptr<Client>(std::move(client));
+}
+
+std::optional<std::string> pool_path(const std::string& name) {
+  static constexpr std::string_view kScheme = "sluice:";
+  if (name.starts_with(kScheme)) {
+    auto plain = protocol::normalise_path(name.substr(kScheme.size()));
+    return plain ? std::optional(*plain) : std::nullopt;
+  }
+  std::string prefix = environment("SLUICE_PREFIX");
+  if (prefix.empty()) prefix = "/sluice";
+  while (prefix.size() > 1 && prefix.back() == '/') prefix.pop_back();
+  if (!name.starts_with(prefix + "/")) return std::nullopt;
+  auto plain = protocol::normalise_path(name.substr(prefix.size()));
+  return plain ? std::optional(*plain) : std::nullopt;
+}
+
+// The processes of one program share one connection to a pool for all files that were attached by handle
+// alone; it ends with the last of them.
+Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<Client>> clients;
+  auto handle = HandleText::parse(text);
+  if (!handle) return fail(handle.error());
+  std::shared_ptr<Client> client;
+  {
+    const std::lock_guard lock(mutex);
+    client = clients[handle->pool].lock();
+    if (client == nullptr) {
+      Options options;
+      options.pool = handle->pool;
+      options.start_service = false;
+      options.lock_mode = handle->lock_mode;
+      options.unavailable_after_ms = handle->unavailable_after_ms;
+      auto connected = Client::connect(options);
+      if (!connected) return fail(connected.error());
+      client = *connected;
+      clients[handle->pool] = client;
+    }
+  }
+  return client->attach(text);
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/result.h"
+#include "client/lock_agent.h"
+#include "client/session.h"
+#include "transport/transport.h"
+
+namespace sluice::client {
+
+// What the files and the client of one pool share, and how a blocking caller waits for the loop.
+class Core {
+ public:
+  // `drive`, for simulation: runs the one loop until the predicate holds. Without it another thread runs the
+  // loop.
+  using Drive = std::function<void(const std::function<bool()>&)>;
+
+  Core(transport::Transport& transport, Session::Options options, Drive drive = {});
+
+  // Starts something on the loop thread and waits for its outcome. Not from the loop thread.
+  template <class T>
+  Result<T> wait_for(std::function<void(std::function<void(Result<T>)>)> start) {
+    struct Slot {
+      std::mutex mutex;
+      std::condition_variable ready;
+      std::optional<Result<T>> outcome;
+    };
+    auto slot = std::make_shared<Slot>();
+    transport.post([slot, start = std::move(start)] {
+      start([slot](Result<T> outcome) {
+        const std::lock_guard lock(slot->mutex);
+        slot->outcome.emplace(std::move(outcome));
+        slot->ready.notify_all();
+      });
+    });
+    std::unique_lock lock(slot->mutex);
+    wait(lock, slot->ready, [&] { return slot->outcome.has_value(); });
+    return std::move(*slot->outcome);
+  }
+
+  void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
+            const std::function<bool()>& done);
+
+  // Asks the service and waits for an answer of type T (a wire::...T).
+  template <class T, class Question>
+  Result<T> ask(Question question) {
+    auto shared = std::make_shared<Question>(std::move(question));
+    return wait_for<T>([this, shared](std::function<void(Result<T>)> done) {
+      session.call(std::move(*shared), [done = std::move(done)](Result<Answer> answer) {
+        if (!answer) return done(fail(answer.error()));
+        done(body_of<T>(*answer));
+      });
+    });
+  }
+
+  template <class T>
+  static Result<T> body_of(Answer& answer) {
+    auto& body = answer.message->body;
+    if (body.type != wire::BodyTraits<typename T::TableType>::enum_value) {
+      return fail(ErrorCode::kProtocol, "the service answered with a message of another kind");
+    }
+    return std::move(*static_cast<T*>(body.value));
+  }
+
+  transport::Transport& transport;
+  Session session;
+  LockAgent locks;
+
+ private:
+  LockAgent* agent_ = nullptr;  // &locks; nothing is revoked before it is set
+  Drive drive_;
+};
+
+}  // namespace sluice::client

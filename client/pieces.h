@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "client/client.h"
+
+// Cutting one read or write into requests. Pure; thread-safe.
+namespace sluice::client {
+
+// A part of a transfer that fits into one request.
+struct Batch {
+  std::vector<Extent> extents;
+  std::vector<Piece> memory;  // the same number of bytes
+  uint64_t bytes = 0;
+
+  // The bytes lie in one piece of memory: no copy is needed.
+  bool contiguous() const { return memory.size() == 1; }
+};
+
+struct BatchLimits {
+  uint64_t bytes = 4 * 1024 * 1024;
+  size_t extents = 1024;
+};
+
+// kInvalidArgument when the sides do not add up to the same number of bytes, or an extent is not valid. Empty
+// extents and pieces are passed over; neighbouring ones are joined.
+Result<std::vector<Batch>> plan_batches(std::span<const Extent> extents, std::span<const Piece> memory,
+                                        BatchLimits limits);
+
+}  // namespace sluice::client

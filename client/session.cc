@@ -1,0 +1,247 @@
+#include "client/session.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+
+namespace sluice::client {
+
+Session::Session(transport::Transport& transport, Options options)
+    : transport_(transport), options_(std::move(options)) {
+  transport_.set_handler(this);
+}
+
+Session::~Session() {
+  *alive_ = false;
+}
+
+// --- asking ---
+
+void Session::call(protocol::Body body, Answered done) {
+  if (state_ == State::kEnded)
+    return done(fail(ErrorCode::kAborted, "the connection to the pool was closed"));
+  const uint64_t id = put(std::move(body), std::move(done));
+  if (state_ == State::kReady) return send(id, calls_.at(id));
+  if (state_ == State::kAway && !retry_scheduled_) connect();
+}
+
+uint64_t Session::put(protocol::Body body, Answered done) {
+  const uint64_t id = next_id_++;
+  Call& call = calls_[id];
+  call.message = protocol::encode_message(id, std::move(body));
+  call.done = std::move(done);
+  call.asked_ms = transport_.now_ms();
+  return id;
+}
+
+void Session::send(uint64_t id, Call& call) {
+  ++call.times_sent;
+  if (auto sent = transport_.send(*peer_, call.message); !sent) {
+    // Too large: this request can never be sent. Too much queued: the connection does not move; start afresh.
+    if (sent.error().code == ErrorCode::kTooLarge) {
+      auto done = std::move(call.done);
+      calls_.erase(id);
+      return done(fail(sent.error()));
+    }
+    const auto peer = *peer_;
+    transport_.post([this, alive = alive_, peer, error = sent.error()] {
+      if (!*alive || peer_ != peer) return;
+      transport_.disconnect(peer, error);
+      away(error);
+    });
+  }
+}
+
+void Session::tell(protocol::Body body) {
+  if (state_ != State::kReady) return;
+  call(std::move(body), [](Result<Answer>) {});
+}
+
+// --- connecting ---
+
+void Session::connect() {
+  if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
+  auto address = options_.locate();
+  if (!address) return retry_later(address.error());
+  auto peer = transport_.connect(*address);
+  if (!peer) return retry_later(peer.error());
+  state_ = State::kConnecting;
+  peer_ = *peer;
+  wire::HelloT hello;
+  hello.version = protocol::kVersion;
+  hello.uid = ::geteuid();
+  hello.gid = ::getegid();
+  hello.pid = static_cast<uint32_t>(::getpid());
+  hello.resume = session_;
+  hello.secret = secret_;
+  hello_id_ = next_id_++;
+  if (auto sent = transport_.send(*peer_, protocol::encode(hello_id_, std::move(hello))); !sent) {
+    transport_.disconnect(*peer_, sent.error());
+    away(sent.error());
+  }
+}
+
+void Session::away(const Error& why) {
+  peer_.reset();
+  state_ = State::kAway;
+  if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
+  // Recover requests belong to a connection; they are made anew.
+  for (const uint64_t id : recover_calls_) calls_.erase(id);
+  recover_calls_.clear();
+  retry_later(why);
+}
+
+void Session::retry_later(const Error& why) {
+  state_ = State::kAway;
+  if (transport_.now_ms() - *away_since_ms_ >= options_.unavailable_after_ms) return give_up(why);
+  if (retry_scheduled_) return;
+  retry_scheduled_ = true;
+  transport_.after_ms(options_.retry_ms, [this, alive = alive_] {
+    if (!*alive) return;
+    retry_scheduled_ = false;
+    if (state_ == State::kAway) connect();
+  });
+}
+
+// The service stayed away. What was asked fails; a later call tries again.
+void Session::give_up(const Error& why) {
+  away_since_ms_.reset();
+  Error error(ErrorCode::kUnavailable, why.message);
+  error.mark_retryable().mark_outcome_unknown();
+  fail_all(error);
+}
+
+void Session::fail_all(const Error& why) {
+  auto calls = std::move(calls_);
+  calls_.clear();
+  for (auto& [id, call] : calls) call.done(fail(why));
+}
+
+void Session::on_disconnected(transport::PeerId peer, const Error& reason) {
+  if (peer_ != peer || state_ == State::kEnded) return;
+  log::info("connection to the service lost: {}", reason.message);
+  away(reason);
+}
+
+void Session::welcome(const wire::WelcomeT& welcome) {
+  const bool had_session = session_ != 0;
+  const bool same_boot = boot_ == welcome.boot;
+  session_ = welcome.session;
+  secret_ = welcome.secret;
+  boot_ = welcome.boot;
+  lease_ms_ = welcome.lease_ms;
+  if (!renewing_) {
+    renewing_ = true;
+    renew();
+  }
+  if (!had_session) return ready();
+  // A recovery that a lost connection cut short starts again.
+  if (welcome.resumed) return must_recover_ ? recover_files() : ready();
+  if (options_.on_new_boot) options_.on_new_boot();
+  if (same_boot) {
+    // Evicted: what we had open is gone, and what we asked for belonged to it.
+    const Error fenced(
+        ErrorCode::kFenced,
+        "the service gave this process up because it was silent for too long; open files again");
+    for (Recoverable* file : files_) file->lost(fenced);
+    fail_all(fenced);
+    return ready();
+  }
+  recover_files();
+}
+
+void Session::recover_files() {
+  state_ = State::kRecovering;
+  must_recover_ = true;
+  if (files_.empty()) return ready();
+  for (Recoverable* file : files_) {
+    protocol::Body body;
+    body.Set(file->recovery());
+    const uint64_t id = next_id_;
+    put(std::move(body), [this, file, id](Result<Answer> answer) {
+      recover_calls_.erase(id);
+      const bool still_open = std::find(files_.begin(), files_.end(), file) != files_.end();
+      if (!answer && still_open) file->lost(answer.error());
+      if (state_ == State::kRecovering && recover_calls_.empty()) ready();
+    });
+    recover_calls_.insert(id);
+  }
+  for (const uint64_t id : std::set(recover_calls_)) send(id, calls_.at(id));
+}
+
+void Session::ready() {
+  state_ = State::kReady;
+  must_recover_ = false;
+  away_since_ms_.reset();
+  std::vector<uint64_t> waiting;
+  for (const auto& [id, call] : calls_) waiting.push_back(id);
+  for (const uint64_t id : waiting) {
+    if (const auto at = calls_.find(id); at != calls_.end()) send(id, at->second);
+  }
+}
+
+void Session::renew() {
+  transport_.after_ms(lease_ms_ / 4 + 1, [this, alive = alive_] {
+    if (!*alive || state_ == State::kEnded) return;
+    if (state_ == State::kReady) {
+      protocol::Body body;
+      body.Set(wire::RenewT{});
+      tell(std::move(body));
+    }
+    renew();
+  });
+}
+
+// --- answers ---
+
+void Session::on_message(transport::PeerId peer, std::span<const std::byte> bytes) {
+  if (peer_ != peer) return;
+  auto decoded = protocol::decode(bytes);
+  if (!decoded) {
+    transport_.disconnect(peer, decoded.error());
+    return away(decoded.error());
+  }
+  auto message = std::move(*decoded);
+  if (message->body.type == wire::Body::Revoke) {
+    const auto& revoke = *message->body.AsRevoke();
+    if (options_.on_revoke) options_.on_revoke(revoke.container, revoke.lock);
+    return;
+  }
+  if (message->id == hello_id_ && state_ == State::kConnecting) {
+    if (const auto* greeting = message->body.AsWelcome()) return welcome(*greeting);
+    const Error refused = message->body.AsFailed() != nullptr
+                              ? protocol::error_of(*message->body.AsFailed())
+                              : Error(ErrorCode::kProtocol, "the service answered hello with something else");
+    transport_.disconnect(peer, refused);
+    away_since_ms_ = transport_.now_ms();
+    peer_.reset();
+    state_ = State::kAway;
+    return fail_all(refused);
+  }
+  const auto at = calls_.find(message->id);
+  if (at == calls_.end()) return;  // the second answer to something asked twice
+  Call call = std::move(at->second);
+  calls_.erase(at);
+  if (const auto* failed = message->body.AsFailed()) return call.done(fail(protocol::error_of(*failed)));
+  call.done(Answer{std::move(message), call.times_sent > 1});
+}
+
+void Session::end(std::function<void()> done) {
+  const auto finish = [this, done = std::move(done)](const Error& why) {
+    if (state_ == State::kEnded) return;
+    state_ = State::kEnded;
+    if (peer_) transport_.disconnect(*peer_, why);
+    peer_.reset();
+    fail_all(why);
+    done();
+  };
+  const Error ended(ErrorCode::kAborted, "the connection to the pool was closed");
+  if (state_ != State::kReady) return finish(ended);
+  constexpr uint64_t kGoodbyeMs = 1000;
+  call(wire::GoodbyeT{}, [finish, ended](Result<Answer>) { finish(ended); });
+  transport_.after_ms(kGoodbyeMs, [alive = alive_, finish, ended] {
+    if (*alive) finish(ended);
+  });
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "protocol/message.h"
+#include "transport/transport.h"
+
+// A client's stay with the service of a pool, over any number of connections: it comes back after a lost
+// connection or a restart of the service, recovers its open files, and asks again what was not answered.
+//
+// Thread rule: the transport's loop thread, except where said.
+namespace sluice::client {
+
+namespace wire = protocol::wire;
+
+// An answer: never a Failed (that is the error). `asked_again`: the request was sent more than once, so an
+// earlier try may have had its effect already.
+struct Answer {
+  std::unique_ptr<wire::MessageT> message;
+  bool asked_again = false;
+};
+using Answered = std::function<void(Result<Answer>)>;
+
+// An open file, as far as a restart of the service concerns it.
+class Recoverable {
+ public:
+  virtual ~Recoverable() = default;
+  virtual wire::RecoverT recovery() const = 0;
+  // The file cannot go on; every later call on it must answer this.
+  virtual void lost(const Error& why) = 0;
+};
+
+class Session final : public transport::Handler {
+ public:
+  struct Options {
+    std::function<Result<transport::Address>()>
+        locate;  // where the service is now; asked before every connection
+    uint64_t unavailable_after_ms = 30'000;
+    uint64_t retry_ms = 50;  // between attempts to connect
+    std::function<void(uint64_t container, uint64_t lock)> on_revoke;
+    std::function<void()> on_new_boot;  // the service forgot what it knew of us, locks included
+  };
+
+  Session(transport::Transport& transport, Options options);
+  ~Session() override;
+
+  // Asks. `done` runs exactly once: with the answer, with the service's error, or with kUnavailable when the
+  // service stayed away for too long.
+  void call(protocol::Body body, Answered done);
+  template <class T>
+  void call(T body, Answered done) {
+    protocol::Body any;
+    any.Set(std::move(body));
+    call(std::move(any), std::move(done));
+  }
+  // Says something that is not answered to anybody; dropped when there is no connection.
+  void tell(protocol::Body body);
+
+  void add(Recoverable* file) { files_.push_back(file); }
+  void remove(Recoverable* file) { std::erase(files_, file); }
+
+  // Says goodbye and ends: outstanding and later calls fail with kAborted.
+  void end(std::function<void()> done);
+
+  transport::Transport& transport() { return transport_; }
+  std::optional<transport::PeerId> peer() const { return peer_; }
+
+  void on_connected(transport::PeerId) override {}
+  void on_message(transport::PeerId peer, std::span<const std::byte> message) override;
+  void on_disconnected(transport::PeerId peer, const Error& reason) override;
+
+ private:
+  struct Call {
+    std::vector<std::byte> message;
+    Answered done;
+    uint64_t asked_ms = 0;
+    unsigned times_sent = 0;
+  };
+  enum class State { kAway, kConnecting, kRecovering, kReady, kEnded };
+
+  void connect();
+  void retry_later(const Error& why);
+  void away(const Error& why);
+  void give_up(const Error& why);
+  void welcome(const wire::WelcomeT& welcome);
+  void recover_files();
+  void ready();
+  void send(uint64_t id, Call& call);
+  void fail_all(const Error& why);
+  void renew();
+  uint64_t put(protocol::Body body, Answered done);
+
+  transport::Transport& transport_;
+  Options options_;
+  State state_ = State::kAway;
+  std::optional<transport::PeerId> peer_;
+  uint64_t hello_id_ = 0;
+  uint64_t next_id_ = 1;
+  uint64_t session_ = 0;
+  uint64_t secret_ = 0;
+  uint64_t boot_ = 0;
+  uint64_t lease_ms_ = 0;
+  std::optional<uint64_t> away_since_ms_;
+  bool retry_scheduled_ = false;
+  bool renewing_ = false;
+  bool must_recover_ = false;         // the service was restarted and has not been told of our open files yet
+  std::set<uint64_t> recover_calls_;  // Recover requests not answered yet
+  std::map<uint64_t, Call> calls_;    // not answered, by number
+  std::vector<Recoverable*> files_;
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // for work that the transport holds when we are gone
+};
+
+}  // namespace sluice::client

@@ -1,0 +1,49 @@
+#include "engine/context.h"
+
+#include "base/log.h"
+
+namespace sluice::engine {
+
+Result<uint64_t> IdPool::next() {
+  if (next_ == end_) {
+    auto first = meta_.allot(name_, batch_);
+    if (!first) return fail(first.error());
+    next_ = *first;
+    end_ = *first + batch_;
+  }
+  return next_++;
+}
+
+Context::Context(Options engine_options, Parts engine_parts)
+    : options(std::move(engine_options)),
+      parts(engine_parts),
+      sessions(options.lease_ms),
+      session_ids(parts.meta, "session", 256),
+      handle_ids(parts.meta, "handle", 256),
+      txn_ids(parts.meta, "transaction", 1024) {}
+
+void Context::answer(const Request& request, protocol::Body body) {
+  send(request, protocol::encode_message(request.id, std::move(body)));
+}
+
+void Context::refuse(const Request& request, const Error& error) {
+  log::debug("session {} request {}: {}", request.session.value, request.id, error.message);
+  send(request, protocol::encode_error(request.id, error));
+}
+
+void Context::send(const Request& request, std::vector<std::byte> message) {
+  Session* session = sessions.find(request.session);
+  if (session == nullptr) return;  // evicted meanwhile: there is nobody to tell
+  session->in_progress.erase(request.id);
+  Sessions::remember(*session, request.id, message);
+  if (!session->peer) return;  // it will ask again when it is back
+  if (auto sent = parts.transport.send(*session->peer, std::move(message)); !sent) {
+    // A client that does not take its answers is cut off; it comes back and asks again.
+    log::warn("session {}: answer not sent: {}", request.session.value, sent.error().message);
+    const auto peer = *session->peer;
+    sessions.peer_lost(peer);
+    parts.transport.disconnect(peer, sent.error());
+  }
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,240 @@
+#include "engine/engine.h"
+
+#include <random>
+
+#include "base/log.h"
+#include "engine/context.h"
+#include "engine/lock_desk.h"
+#include "engine/names.h"
+#include "engine/open_files.h"
+#include "engine/reader.h"
+#include "engine/writer.h"
+
+namespace sluice::engine {
+namespace {
+
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(Options options, Parts parts)
+      : context_(std::move(options), parts),
+        secrets_(random_seed()),
+        files_(context_, random_seed()),
+        locks_(context_, files_),
+        writer_(context_, files_, locks_),
+        reader_(context_, files_),
+        names_(context_, files_),
+        boot_(secrets_.next()) {
+    parts.transport.set_handler(this);
+    parts.transport.post([this] {
+      tick();
+      context_.parts.transport.after_ms(context_.options.recovery_ms, [this] {
+        if (!stopped_) files_.end_recovery();
+      });
+    });
+  }
+
+  void set_drain(burst_buffer::Drain* drain) override { context_.drain = drain; }
+
+  void drain_progress(const Result<>& outcome) override {
+    context_.parts.transport.post([this, outcome] {
+      if (!stopped_) writer_.drain_progress(outcome);
+    });
+  }
+
+  void shut_down() override {
+    stopped_ = true;
+    for (const auto peer : context_.sessions.peers()) {
+      context_.parts.transport.disconnect(
+          peer, Error(ErrorCode::kUnavailable, "the service was stopped").mark_retryable());
+    }
+  }
+
+  Counters counters() const override {
+    Counters now;
+    now.sessions = context_.session_count;
+    now.open_files = context_.file_count;
+    now.bytes_written = context_.bytes_written;
+    now.bytes_read = context_.bytes_read;
+    now.writes = context_.writes;
+    now.reads = context_.reads;
+    now.syncs = context_.syncs;
+    now.degraded_blocks = context_.parts.store.degraded_blocks();
+    now.sessions_evicted = context_.evicted;
+    now.requests_refused = context_.refused_messages;
+    return now;
+  }
+
+  void on_connected(transport::PeerId) override {}  // a peer is nobody until it said hello
+
+  void on_disconnected(transport::PeerId peer, const Error& reason) override {
+    log::debug("connection {} ended: {}", peer.value, reason.message);
+    context_.sessions.peer_lost(peer);  // the session's lease runs on: it may come back
+  }
+
+  void on_message(transport::PeerId peer, std::span<const std::byte> bytes) override {
+    if (stopped_) return;
+    auto decoded = protocol::decode(bytes);
+    if (!decoded) return refuse_peer(peer, decoded.error().message);
+    const Message message(std::move(*decoded));
+    if (message->body.type == wire::Body::Hello) return hello(peer, *message);
+    Session* session = context_.sessions.of_peer(peer);
+    if (session == nullptr) return refuse_peer(peer, "a request before hello");
+    context_.sessions.renew(*session, context_.parts.transport.now_ms());
+    if (const auto answered = session->answers.find(message->id); answered != session->answers.end()) {
+      if (!context_.parts.transport.send(peer, answered->second))
+        refuse_peer(peer, "it does not take its answers");
+      return;
+    }
+    if (!session->in_progress.insert(message->id).second) return;  // asked again; the answer is on its way
+    dispatch({session->id, message->id, peer}, message);
+  }
+
+ private:
+  // A peer that does not keep to the protocol loses its connection, and nobody else anything.
+  void refuse_peer(transport::PeerId peer, const std::string& why) {
+    log::warn("connection {} closed: {}", peer.value, why);
+    ++context_.refused_messages;
+    context_.sessions.peer_lost(peer);
+    context_.parts.transport.disconnect(peer, Error(ErrorCode::kProtocol, why));
+  }
+
+  void hello(transport::PeerId peer, const wire::MessageT& message) {
+    const wire::HelloT& ask = *message.body.AsHello();
+    if (ask.version != protocol::kVersion) {
+      const Error error(ErrorCode::kUnsupported,
+                        "the client speaks protocol version " + std::to_string(ask.version) +
+                            ", the service " + std::to_string(protocol::kVersion) +
+                            "; restart the service with `sluice down` and `sluice up`");
+      (void)context_.parts.transport.send(peer, protocol::encode_error(message.id, error));
+      return;
+    }
+    if (context_.sessions.of_peer(peer) != nullptr) return refuse_peer(peer, "a second hello");
+    const uint64_t now = context_.parts.transport.now_ms();
+    std::optional<transport::PeerId> replaced;
+    Session* session = ask.resume == 0
+                           ? nullptr
+                           : context_.sessions.resume(SessionId(ask.resume), ask.secret, peer, now, replaced);
+    if (replaced && *replaced != peer) {
+      context_.parts.transport.disconnect(*replaced,
+                                          Error(ErrorCode::kAborted, "the client made a new connection"));
+    }
+    const bool resumed = session != nullptr;
+    if (!resumed) {
+      auto number = context_.session_ids.next();
+      if (!number) {
+        (void)context_.parts.transport.send(peer, protocol::encode_error(message.id, number.error()));
+        return;
+      }
+      session = &context_.sessions.add(SessionId(*number), secrets_.next(), peer, now);
+      session->uid = ask.uid;
+      session->gid = ask.gid;
+      session->pid = ask.pid;
+      context_.session_count = context_.sessions.size();
+    }
+    wire::WelcomeT welcome;
+    welcome.session = session->id.value;
+    welcome.secret = session->secret;
+    welcome.resumed = resumed;
+    welcome.boot = boot_;
+    welcome.pool = context_.options.pool_id;
+    welcome.lease_ms = context_.options.lease_ms;
+    if (!context_.parts.transport.send(peer, protocol::encode(message.id, std::move(welcome)))) {
+      refuse_peer(peer, "it does not take its answers");
+    }
+  }
+
+  void dispatch(const Request& request, const Message& message) {
+    const protocol::Body& body = message->body;
+    switch (body.type) {
+      case wire::Body::Renew:
+        return context_.answer(request, wire::DoneT{});
+      case wire::Body::Goodbye:
+        context_.answer(request, wire::DoneT{});
+        return end_session(request.session, /*evicted=*/false);
+      case wire::Body::Stat:
+        return names_.stat(request, *body.AsStat());
+      case wire::Body::List:
+        return names_.list(request, *body.AsList());
+      case wire::Body::Remove:
+        return names_.remove(request, *body.AsRemove());
+      case wire::Body::AwaitDrained:
+        return names_.await_drained(request, *body.AsAwaitDrained());
+      case wire::Body::Explain:
+        return names_.explain(request, *body.AsExplain());
+      case wire::Body::Open:
+        return files_.open(request, message);
+      case wire::Body::Attach:
+        return files_.attach(request, *body.AsAttach());
+      case wire::Body::Recover:
+        return files_.recover(request, message);
+      case wire::Body::Write:
+        return writer_.write(request, message);
+      case wire::Body::Read:
+        return reader_.read(request, message);
+      case wire::Body::Size:
+        return files_.size(request, *body.AsSize());
+      case wire::Body::Resize:
+        return files_.resize(request, message);
+      case wire::Body::Sync:
+        return files_.sync(request, *body.AsSync());
+      case wire::Body::Close:
+        return files_.close(request, *body.AsClose());
+      case wire::Body::Counter:
+        return files_.counter(request, *body.AsCounter());
+      case wire::Body::Lock:
+        return locks_.lock(request, *body.AsLock());
+      case wire::Body::Unlock:
+        return locks_.unlock(request, *body.AsUnlock());
+      default:
+        return refuse_peer(request.peer, "a message that only a service sends");
+    }
+  }
+
+  void end_session(SessionId id, bool evicted) {
+    if (evicted) {
+      const Session* session = context_.sessions.find(id);
+      log::info("session {} (process {}) was silent for {} ms; evicted", id.value,
+                session == nullptr ? 0 : session->pid, context_.options.lease_ms);
+      ++context_.evicted;
+      if (session != nullptr && session->peer) {
+        context_.parts.transport.disconnect(*session->peer,
+                                            Error(ErrorCode::kFenced, "the session was silent for too long"));
+      }
+    }
+    locks_.session_gone(id);
+    files_.session_gone(id, evicted);
+    context_.sessions.remove(id);
+    context_.session_count = context_.sessions.size();
+  }
+
+  void tick() {
+    if (stopped_) return;
+    const uint64_t now = context_.parts.transport.now_ms();
+    for (const SessionId id : context_.sessions.expired(now)) end_session(id, /*evicted=*/true);
+    locks_.tick();
+    context_.parts.transport.after_ms(context_.options.lease_ms / 8 + 1, [this] { tick(); });
+  }
+
+  Context context_;
+  SeededRng secrets_;
+  OpenFiles files_;
+  LockDesk locks_;
+  Writer writer_;
+  Reader reader_;
+  Names names_;
+  const uint64_t boot_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::create(Options options, Parts parts) {
+  return std::make_unique<EngineImpl>(std::move(options), parts);
+}
+
+}  // namespace sluice::engine

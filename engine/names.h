@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/context.h"
+#include "engine/open_files.h"
+
+namespace sluice::engine {
+
+// Requests about paths: stat, list, remove, explain, and waiting for the drain. Loop thread.
+class Names {
+ public:
+  Names(Context& context, OpenFiles& files) : context_(context), files_(files) {}
+
+  void stat(const Request& request, const wire::StatT& stat);
+  void list(const Request& request, const wire::ListT& list);
+  void remove(const Request& request, const wire::RemoveT& remove);
+  void explain(const Request& request, const wire::ExplainT& explain);
+  void await_drained(const Request& request, const wire::AwaitDrainedT& await);
+
+ private:
+  struct Wanted {
+    ContainerId container;
+    Epoch epoch;
+  };
+  struct Await {
+    Request request;
+    std::vector<Wanted> wanted;
+    uint64_t deadline_ms = 0;
+  };
+  void check_drained(Await await);
+
+  Context& context_;
+  OpenFiles& files_;
+};
+
+}  // namespace sluice::engine

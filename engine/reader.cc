@@ -1,0 +1,109 @@
+#include "engine/reader.h"
+
+#include <cstring>
+
+#include "base/checksum.h"
+
+namespace sluice::engine {
+
+void Reader::read(const Request& request, const Message& message) {
+  const wire::ReadT& ask = *message->body.AsRead();
+  auto file = files_.find(request, ask.handle, ask.secret);
+  if (!file) return context_.refuse(request, file.error());
+  if ((*file)->access == wire::Access::WriteOnly) {
+    return context_.refuse(
+        request, {ErrorCode::kAccess, (*file)->path + " was opened for writing only; open it for reading"});
+  }
+  context_.off_loop(
+      turn_++,
+      [this, message, container = (*file)->container, txn = (*file)->txn] {
+        return gather(container, txn, protocol::extents_of(message->body.AsRead()->extents));
+      },
+      [this, request, message](Result<Gathered> gathered) {
+        if (!gathered) return context_.refuse(request, gathered.error());
+        deliver(request, message, std::move(*gathered));
+      });
+}
+
+Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<TxnId> txn,
+                                        const std::vector<Extent>& extents) {
+  auto size = visible_size(context_.parts, container, txn);
+  if (!size) return fail(size.error());
+  const Extent file{Offset(0), Offset(size->value)};
+  std::vector<Extent> present;
+  uint64_t total = 0;
+  for (const Extent& extent : extents) {
+    const auto inside = extent.intersect(file);
+    if (!inside) break;
+    present.push_back(*inside);
+    total += inside->length().value;
+    if (*inside != extent) break;
+  }
+  Gathered gathered;
+  gathered.bytes.resize(total);
+  std::span<std::byte> room(gathered.bytes);
+  for (const Extent& extent : present) {
+    const auto piece = room.first(extent.length().value);
+    if (auto ok = fill(container, txn, extent, piece); !ok) return fail(ok.error());
+    room = room.subspan(piece.size());
+  }
+  gathered.checksums = block_checksums(gathered.bytes);
+  return gathered;
+}
+
+Result<> Reader::fill(ContainerId container, std::optional<TxnId> txn, Extent extent,
+                      std::span<std::byte> out) {
+  auto view = context_.parts.hot.view(container, txn, extent);
+  if (!view && view.error().code == ErrorCode::kNotFound && txn) {
+    view = context_.parts.hot.view(container, std::nullopt, extent);  // committed meanwhile
+  }
+  if (!view) return fail(view.error());
+  for (const auto& segment : view->segments) {
+    const auto piece =
+        out.subspan((segment.extent.begin - extent.begin).value, segment.extent.length().value);
+    Result<storage::ReadReport> read;
+    switch (segment.kind) {
+      case burst_buffer::Segment::Kind::kBytes:
+        std::memcpy(piece.data(), segment.bytes.data(), piece.size());
+        break;
+      case burst_buffer::Segment::Kind::kZeros:
+        std::memset(piece.data(), 0, piece.size());
+        break;
+      case burst_buffer::Segment::Kind::kStripe:
+        read = context_.parts.store.read_stripe(segment.stripe, segment.stripe_offset, piece);
+        break;
+      case burst_buffer::Segment::Kind::kBelow:
+        read = context_.parts.store.read(container, segment.extent, piece);
+        break;
+    }
+    if (!read) return fail(read.error());
+  }
+  return {};
+}
+
+void Reader::deliver(const Request& request, const Message& message, Gathered gathered) {
+  const wire::ReadT& ask = *message->body.AsRead();
+  auto held = std::make_shared<Gathered>(std::move(gathered));
+  const auto answer = [this, request, held](bool inline_bytes) {
+    ++context_.reads;
+    context_.bytes_read += held->bytes.size();
+    wire::ReadDoneT done;
+    done.bytes = held->bytes.size();
+    done.checksums = std::move(held->checksums);
+    if (inline_bytes) {
+      const auto* data = reinterpret_cast<const uint8_t*>(held->bytes.data());
+      done.inline_.assign(data, data + held->bytes.size());
+    }
+    context_.answer(request, std::move(done));
+  };
+  if (ask.destination == nullptr || held->bytes.empty()) return answer(true);
+  const transport::RemoteBuffer to{ask.destination->address(), ask.destination->key(),
+                                   ask.destination->length()};
+  context_.parts.transport.push(request.peer, to, 0, held->bytes,
+                                [this, request, held, answer](Result<> pushed) {
+                                  if (!pushed) return context_.refuse(request, pushed.error());
+                                  answer(false);
+                                });
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/types.h"
+#include "transport/transport.h"
+
+namespace sluice::engine {
+
+// One client's stay. Outlives its connection until the lease ends, so that a client may come back.
+struct Session {
+  SessionId id;
+  uint64_t secret = 0;
+  std::optional<transport::PeerId> peer;  // the connection it has now
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint32_t pid = 0;
+  uint64_t expires_ms = 0;
+  std::set<uint64_t> in_progress;  // requests being worked on
+  std::map<uint64_t, std::vector<std::byte>>
+      answers;  // the last kRememberedAnswers, for requests asked twice
+};
+
+// Who is here. Pure (time is an argument); one thread.
+class Sessions {
+ public:
+  static constexpr size_t kRememberedAnswers = 128;
+  static constexpr size_t kMaxRememberedBytes =
+      4096;  // of one answer; a longer one belongs to a request that may run twice
+
+  explicit Sessions(uint64_t lease_ms) : lease_ms_(lease_ms) {}
+
+  Session& add(SessionId id, uint64_t secret, transport::PeerId peer, uint64_t now_ms);
+  // The session goes on over this connection; nothing when it is unknown, evicted, or the secret is wrong.
+  // The connection that it had until now is answered through `replaced`.
+  Session* resume(SessionId id, uint64_t secret, transport::PeerId peer, uint64_t now_ms,
+                  std::optional<transport::PeerId>& replaced);
+  Session* of_peer(transport::PeerId peer);
+  Session* find(SessionId id);
+  void renew(Session& session, uint64_t now_ms) { session.expires_ms = now_ms + lease_ms_; }
+  void peer_lost(transport::PeerId peer);
+  void remove(SessionId id);
+  std::vector<SessionId> expired(uint64_t now_ms) const;
+  size_t size() const { return sessions_.size(); }
+  std::vector<transport::PeerId> peers() const;
+
+  // Keeps an answer for the case that the request is asked again.
+  static void remember(Session& session, uint64_t request, const std::vector<std::byte>& answer);
+
+ private:
+  uint64_t lease_ms_;
+  std::map<SessionId, Session> sessions_;
+  std::map<transport::PeerId, SessionId> by_peer_;
+};
+
+}  // namespace sluice::engine
