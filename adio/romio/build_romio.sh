@@ -136,7 +136,7 @@ cd "$out/obj"
 # libmpich can set a status by bytes and by large counts; configure looks only for MPICH's private names.
 step "$out/obj/configure.log" "$romio/configure" \
   CFLAGS="-O2 -g -fPIC -fno-strict-aliasing -DHAVE_STATUS_SET_BYTES=1 -DHAVE_MPI_STATUS_SET_ELEMENTS_X=1" \
-  --with-mpi="$out/prefix" --with-file-system=ufs+testfs --enable-static --disable-shared --with-pic \
+  --with-mpi="$out/prefix" --with-file-system=ufs+nfs+testfs --enable-static --disable-shared --with-pic \
   --disable-f77 --disable-f90 --disable-dependency-tracking
 say "compiling ROMIO"
 step "$out/obj/make.log" make -j"$(nproc)"
@@ -146,7 +146,9 @@ cp "$out/obj/mpl/.libs/libmpl.a" "$out/lib/"
 cp "$romio"/adio/include/*.h "$romio"/mpi-io/*.h "$out/obj/adio/include/romioconf.h" "$out/obj/include/mpio.h" \
   "$out/include/"
 cp -r "$romio"/mpl/include/* "$out/obj/mpl/include/"*.h "$out/include/"
-for file in lib/libromio.a lib/libmpl.a include/adio.h include/romioconf.h include/mpl.h; do
+sed -nE 's/^#define PACKAGE_VERSION /#define SLUICE_ROMIO_MPICH_VERSION /p' "$out/include/romioconf.h" \
+  >"$out/include/sluice_romio_version.h"
+for file in lib/libromio.a lib/libmpl.a include/adio.h include/sluice_romio_version.h include/mpl.h; do
   [[ -s $out/$file ]] || refuse "the build left no $file; the log is $out/obj/make.log"
 done
 rm -rf "$out/download"

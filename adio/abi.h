@@ -1,0 +1,144 @@
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The border between the ROMIO driver (C, adio/romio) and the client library (C++, adio/abi.cc): a table of
+// functions, plain C types, no MPI and no ROMIO types. The driver loads libsluice_adio.so, which stands
+// beside it, at the first open of a Sluice file and asks it for the table with sluice_adio_abi(); a program
+// that opens none never loads it.
+//
+// Every function that can fail answers 0, or -1 with `*error` filled in. `error` is never NULL.
+//
+// Thread rule: any function may be called from any thread, also for the same file at the same time, except
+// that nothing may be called for a file during or after its close. Calls block their caller; none hangs
+// (client/client.h).
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_ABI_VERSION 1u
+#define SLUICE_ABI_SYMBOL "sluice_adio_abi"
+#define SLUICE_ABI_LIBRARY "libsluice_adio.so"
+
+// By number those of sluice::ErrorCode (base/error.h); from 100 on, what only this border knows.
+enum SluiceCode {
+  SLUICE_OK = 0,
+  SLUICE_INTERNAL = 1,
+  SLUICE_INVALID_ARGUMENT,
+  SLUICE_NOT_FOUND,
+  SLUICE_EXISTS,
+  SLUICE_ACCESS,
+  SLUICE_NO_SPACE,
+  SLUICE_IO,
+  SLUICE_CORRUPT,
+  SLUICE_UNAVAILABLE,
+  SLUICE_TIMED_OUT,
+  SLUICE_FENCED,
+  SLUICE_CONFLICT,
+  SLUICE_TOO_LARGE,
+  SLUICE_UNSUPPORTED,
+  SLUICE_PROTOCOL,
+  SLUICE_BUSY,
+  SLUICE_ABORTED,
+  SLUICE_HINT_NAME = 100,  // a hint of Sluice's that does not exist
+  SLUICE_HINT_VALUE = 101  // a value that its hint does not take
+};
+
+// `message` is one sentence: cause, object, next step. Fixed size and without pointers, so that one rank's
+// error can be sent to all others as bytes.
+struct SluiceError {
+  int32_t code;
+  char message[508];
+};
+
+enum SluiceOpenFlags {
+  SLUICE_READ = 1,
+  SLUICE_WRITE = 2,
+  SLUICE_CREATE = 4,
+  SLUICE_EXCLUSIVE = 8,
+};
+
+struct SluiceHint {
+  const char* name;
+  const char* value;
+};
+
+// Half-open: [begin, end).
+struct SluiceExtent {
+  uint64_t begin;
+  uint64_t end;
+};
+
+struct SluicePiece {
+  void* data;
+  uint64_t bytes;
+};
+
+// Largest text of a shared handle, and of the effective hints, with their terminating zero.
+#define SLUICE_HANDLE_BYTES 4096u
+#define SLUICE_HINTS_BYTES 8192u
+
+struct SluiceFile;  // one process's hold on an open file
+
+struct SluiceAbi {
+  uint32_t version;  // SLUICE_ABI_VERSION
+
+  // Checks hints for a path without opening it: names that begin with "sluice_" must exist, values that
+  // Sluice acts on must make sense. Names of other libraries are not looked at.
+  int (*check_hints)(const char* path, const struct SluiceHint* hints, size_t count,
+                     struct SluiceError* error);
+
+  // Opens a file. One process of a group opens and gives the handle to the others, who attach. `mode` is
+  // subject to the caller's umask. Hints are checked as by check_hints, and SLUICE_HINTS from the environment
+  // are added to them.
+  int (*open)(const char* path, uint32_t flags, uint32_t mode, const struct SluiceHint* hints, size_t count,
+              struct SluiceFile** file, struct SluiceError* error);
+  int (*share)(struct SluiceFile* file, char* handle, size_t capacity, struct SluiceError* error);
+  int (*attach)(const char* handle, struct SluiceFile** file, struct SluiceError* error);
+
+  // The hints in effect, as lines "name=value\n".
+  int (*effective_hints)(struct SluiceFile* file, char* text, size_t capacity, struct SluiceError* error);
+
+  // The extents' bytes come from, or go to, the pieces in order; both add up to the same number of bytes.
+  // `*done` is set, also on failure, to the bytes known to be transferred. A read ends at the end of the
+  // file: `*done` then counts the bytes before it, and memory beyond stays as it was.
+  int (*write)(struct SluiceFile* file, const struct SluiceExtent* extents, size_t extent_count,
+               const struct SluicePiece* pieces, size_t piece_count, uint64_t* done,
+               struct SluiceError* error);
+  int (*read)(struct SluiceFile* file, const struct SluiceExtent* extents, size_t extent_count,
+              const struct SluicePiece* pieces, size_t piece_count, uint64_t* done,
+              struct SluiceError* error);
+
+  int (*size)(struct SluiceFile* file, uint64_t* bytes, struct SluiceError* error);
+  int (*resize)(struct SluiceFile* file, uint64_t bytes, struct SluiceError* error);
+  int (*preallocate)(struct SluiceFile* file, uint64_t bytes, struct SluiceError* error);
+
+  // flush: this process's writes have reached the service. sync: by one process after all flushed: commits
+  // the writes of the whole group and starts its next transaction. close: ends this process's hold; with
+  // `commit`, by the process that opened and after all flushed, it is a sync first. The file is gone after
+  // close, whatever it answers.
+  int (*flush)(struct SluiceFile* file, struct SluiceError* error);
+  int (*sync)(struct SluiceFile* file, struct SluiceError* error);
+  int (*close)(struct SluiceFile* file, int commit, struct SluiceError* error);
+
+  int (*remove)(const char* path, struct SluiceError* error);
+
+  // A counter that the group has in common, 0 at open: the shared file pointer. Both answer its value before.
+  int (*counter_add)(struct SluiceFile* file, int64_t delta, int64_t* before, struct SluiceError* error);
+  int (*counter_set)(struct SluiceFile* file, int64_t value, int64_t* before, struct SluiceError* error);
+
+  // A byte-range lock; waits for its turn.
+  int (*lock)(struct SluiceFile* file, struct SluiceExtent extent, int exclusive, uint64_t* lock,
+              struct SluiceError* error);
+  int (*unlock)(struct SluiceFile* file, uint64_t lock, struct SluiceError* error);
+};
+
+// The table, which lives as long as the process; NULL when this library does not speak `version`.
+typedef const struct SluiceAbi* (*SluiceAbiGetter)(uint32_t version);
+const struct SluiceAbi* sluice_adio_abi(uint32_t version);
+
+#ifdef __cplusplus
+}
+#endif

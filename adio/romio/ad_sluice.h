@@ -1,0 +1,124 @@
+#pragma once
+
+#include <pthread.h>
+
+#include "adio.h"
+#include "adio/abi.h"
+#include "adio/romio/view.h"
+
+// ROMIO's driver for Sluice files: translates and hands on.
+//
+// A collective write or read is direct list I/O: each rank turns its own memory type and view into extents
+// and sends them itself; then all ranks agree on the error. Open, sync, close and resize are done by rank 0
+// for all.
+//
+// fd->fp_ind, the individual file pointer, counts bytes of data from the start of the view for files of this
+// driver, not bytes of the file. Only this driver reads it: ROMIO hands it back as `offset`, which is then
+// ignored.
+
+extern struct ADIOI_Fns_struct ADIO_SLUICE_operations;
+
+// What a driver's file keeps in fd->fs_ptr.
+struct SluiceState {
+  const struct SluiceAbi* abi;
+  struct SluiceFile* file;  // NULL before the open and after the close
+  struct View view;
+  const struct TypeMap* byte_map;  // for transfers at absolute offsets
+  char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
+  size_t hints_bytes;
+  struct SluiceError open_error;     // found while hints were read, where ROMIO cannot report it
+  struct SluiceError pointer_error;  // of the shared file pointer; reported by the access that follows
+  pthread_mutex_t mutex;             // guards fd->fp_ind
+};
+
+static inline struct SluiceState* sluice_state(ADIO_File fd) {
+  return (struct SluiceState*)fd->fs_ptr;
+}
+
+static inline int sluice_owns(MPI_File fh) {
+  return fh != MPI_FILE_NULL && fh->cookie == ADIOI_FILE_COOKIE && fh->fns == &ADIO_SLUICE_operations;
+}
+
+// The table of the client library, loaded on first use (adio/abi.h).
+int sluice_abi_load(const struct SluiceAbi** abi, struct SluiceError* error);
+
+enum SluiceDirection { SLUICE_TO_FILE, SLUICE_FROM_FILE };
+
+// One access: `count` instances of `type` at `buffer`. Position: of the individual pointer, which is moved
+// on, or, when `pointer` is ADIO_EXPLICIT_OFFSET, `offset` in etypes of the view.
+struct SluiceAccess {
+  const char* where;  // the MPI function
+  enum SluiceDirection direction;
+  void* buffer;
+  MPI_Count count;
+  MPI_Datatype type;
+  int pointer;
+  ADIO_Offset offset;
+  int absolute;  // `offset` is in bytes of the file
+};
+
+// Does this rank's part. `*done` is set to the bytes transferred, also on failure.
+int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
+                    struct SluiceError* error);
+// The same on all ranks, who agree on the error; `error` may already hold one of this rank's.
+int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
+                        struct SluiceError* error);
+
+// A finished request: its status counts `done` bytes, waiting for it answers `error_code`.
+int sluice_completed_request(int64_t done, int error_code, MPI_Request* request);
+// A request for a collective access whose local part is done. It finishes when all ranks have told their
+// outcome.
+int sluice_agreeing_request(ADIO_File fd, const char* where, int64_t done, const struct SluiceError* error,
+                            MPI_Request* request);
+
+// Collective: takes a view into use. The file keeps its old one when this fails.
+int sluice_set_view(ADIO_File fd, ADIO_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+                    struct SluiceError* error);
+// Collective: every rank's writes have reached the service, or nobody succeeds.
+int sluice_flush_all(ADIO_File fd, struct SluiceError* error);
+void sluice_state_free(ADIO_File fd);
+
+// The driver's slots.
+void ADIOI_SLUICE_Open(ADIO_File fd, int* error_code);
+void ADIOI_SLUICE_OpenColl(ADIO_File fd, int rank, int access_mode, int* error_code);
+void ADIOI_SLUICE_ReadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                             ADIO_Offset offset, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_WriteContig(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                              int file_ptr_type, ADIO_Offset offset, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_ReadStridedColl(ADIO_File fd, void* buf, int count, MPI_Datatype datatype,
+                                  int file_ptr_type, ADIO_Offset offset, ADIO_Status* status,
+                                  int* error_code);
+void ADIOI_SLUICE_WriteStridedColl(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                   int file_ptr_type, ADIO_Offset offset, ADIO_Status* status,
+                                   int* error_code);
+ADIO_Offset ADIOI_SLUICE_SeekIndividual(ADIO_File fd, ADIO_Offset offset, int whence, int* error_code);
+void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_code);
+void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code);
+void ADIOI_SLUICE_ReadStrided(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                              ADIO_Offset offset, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_WriteStrided(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                               int file_ptr_type, ADIO_Offset offset, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_Close(ADIO_File fd, int* error_code);
+void ADIOI_SLUICE_IreadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                              ADIO_Offset offset, ADIO_Request* request, int* error_code);
+void ADIOI_SLUICE_IwriteContig(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                               int file_ptr_type, ADIO_Offset offset, ADIO_Request* request, int* error_code);
+int ADIOI_SLUICE_IODone(ADIO_Request* request, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_IOComplete(ADIO_Request* request, ADIO_Status* status, int* error_code);
+void ADIOI_SLUICE_IreadStrided(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                               ADIO_Offset offset, ADIO_Request* request, int* error_code);
+void ADIOI_SLUICE_IwriteStrided(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                int* error_code);
+void ADIOI_SLUICE_Flush(ADIO_File fd, int* error_code);
+void ADIOI_SLUICE_Resize(ADIO_File fd, ADIO_Offset size, int* error_code);
+void ADIOI_SLUICE_Delete(const char* filename, int* error_code);
+int ADIOI_SLUICE_Feature(ADIO_File fd, int flag);
+void ADIOI_SLUICE_IreadStridedColl(ADIO_File fd, void* buf, int count, MPI_Datatype datatype,
+                                   int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                   int* error_code);
+void ADIOI_SLUICE_IwriteStridedColl(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                    int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                    int* error_code);
+int ADIOI_SLUICE_SetLock(ADIO_File fd, int command, int type, ADIO_Offset offset, int whence,
+                         ADIO_Offset length);

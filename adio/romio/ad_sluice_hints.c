@@ -1,0 +1,152 @@
+// Hints of Sluice files: every rank's are checked, rank 0's count, and every rank shows the same.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "adio/romio/ad_sluice.h"
+#include "adio/romio/errors.h"
+
+// An info as "name\0value\0...". NULL when memory ran out.
+static char* pack_info(MPI_Info info, size_t* bytes) {
+  char name[MPI_MAX_INFO_KEY + 1];
+  char value[MPI_MAX_INFO_VAL + 1];
+  int keys = 0;
+  size_t used = 0;
+  char* text = malloc(1);
+  if (info != MPI_INFO_NULL) {
+    MPI_Info_get_nkeys(info, &keys);
+  }
+  for (int i = 0; i < keys && text; i++) {
+    int found = 0;
+    MPI_Info_get_nthkey(info, i, name);
+    MPI_Info_get(info, name, MPI_MAX_INFO_VAL, value, &found);
+    if (!found) {
+      continue;
+    }
+    char* grown = realloc(text, used + strlen(name) + strlen(value) + 2);
+    if (!grown) {
+      free(text);
+      return NULL;
+    }
+    text = grown;
+    used += strlen(strcpy(text + used, name)) + 1;
+    used += strlen(strcpy(text + used, value)) + 1;
+  }
+  *bytes = used;
+  return text;
+}
+
+static int check_hints(const struct SluiceAbi* abi, const char* path, const char* text, size_t bytes,
+                       struct SluiceError* error) {
+  size_t count = 0;
+  struct SluiceHint* hints = calloc(bytes / 2 + 1, sizeof *hints);
+  if (!hints) {
+    return sluice_fail(error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", path);
+  }
+  for (const char* at = text; at < text + bytes;) {
+    const char* value = at + strlen(at) + 1;
+    hints[count++] = (struct SluiceHint){at, value};
+    at = value + strlen(value) + 1;
+  }
+  const int failed = abi->check_hints(path, hints, count, error);
+  free(hints);
+  return failed;
+}
+
+// Collective: rank 0's text becomes everybody's.
+static int share_text(MPI_Comm comm, char** text, size_t* bytes, struct SluiceError* error) {
+  int rank;
+  unsigned long long length = *bytes;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG_LONG, 0, comm);
+  if (rank != 0) {
+    free(*text);
+    *text = malloc(length + 1);
+    *bytes = length;
+    if (!*text) {
+      sluice_fail(error, SLUICE_INTERNAL, "out of memory for %llu bytes of hints", length);
+    }
+  }
+  if (sluice_agree(comm, error)) {
+    return -1;
+  }
+  MPI_Bcast(*text, (int)length, MPI_BYTE, 0, comm);
+  return 0;
+}
+
+// ROMIO's own hints, from an info that is the same on all ranks: ROMIO talks about each key that it finds in
+// it.
+static int give_romio(ADIO_File fd, const char* text, size_t bytes) {
+  MPI_Info info;
+  int error_code = MPI_SUCCESS;
+  int ranks;
+  MPI_Info_create(&info);
+  for (const char* at = text; at < text + bytes;) {
+    const char* value = at + strlen(at) + 1;
+    // All ranks do their own I/O, so there is no choice of those that do it for others.
+    if (strcmp(at, "cb_nodes") != 0 && strncmp(at, "cb_config_list", 14) != 0) {
+      MPI_Info_set(info, at, value);
+    }
+    at = value + strlen(value) + 1;
+  }
+  ADIOI_GEN_SetInfo(fd, info, &error_code);
+  MPI_Info_free(&info);
+  fd->hints->deferred_open = 0;
+  MPI_Comm_size(fd->comm, &ranks);
+  fd->hints->cb_nodes = ranks;
+  if (!fd->hints->ranklist) {
+    fd->hints->ranklist = ADIOI_Malloc((size_t)ranks * sizeof(int));
+    for (int i = 0; i < ranks; i++) {
+      fd->hints->ranklist[i] = i;
+    }
+  }
+  return error_code;
+}
+
+// The first call comes from ROMIO's open, before the file is open, and its error is not looked at.
+static struct SluiceState* first_state(ADIO_File fd) {
+  struct SluiceState* state = calloc(1, sizeof *state);
+  if (!state) {
+    return NULL;
+  }
+  pthread_mutex_init(&state->mutex, NULL);
+  fd->fs_ptr = state;
+  if (sluice_abi_load(&state->abi, &state->open_error) == 0 &&
+      sluice_type_map(MPI_BYTE, &state->byte_map, &state->open_error) == 0 &&
+      sluice_type_map(MPI_BYTE, &state->view.filetype, &state->open_error) == 0) {
+    state->view.displacement = 0;
+  }
+  return state;
+}
+
+void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code) {
+  const int opening = fd->fs_ptr == NULL;
+  struct SluiceState* state = opening ? first_state(fd) : sluice_state(fd);
+  struct SluiceError error = {0};
+  if (state) {
+    error = state->open_error;
+  } else {
+    sluice_fail(&error, SLUICE_INTERNAL, "out of memory to open %.200s", fd->filename);
+  }
+  size_t bytes = 0;
+  char* text = pack_info(users_info, &bytes);
+  if (!text) {
+    sluice_fail(&error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", fd->filename);
+  } else if (error.code == SLUICE_OK) {
+    check_hints(state->abi, fd->filename, text, bytes, &error);
+  }
+  int romio_error = MPI_SUCCESS;
+  if (sluice_agree(fd->comm, &error) == 0 && share_text(fd->comm, &text, &bytes, &error) == 0) {
+    romio_error = give_romio(fd, text, bytes);
+  } else if (opening) {
+    romio_error = give_romio(fd, NULL, 0);  // ROMIO goes on with its defaults until the open says no
+  }
+  *error_code = error.code != SLUICE_OK ? sluice_error_code("MPI_File_set_info", &error) : romio_error;
+  if (opening && state) {
+    state->open_error = error;
+    state->hints = text;
+    state->hints_bytes = error.code == SLUICE_OK ? bytes : 0;
+  } else {
+    free(text);
+  }
+}

@@ -1,0 +1,240 @@
+// Reads and writes of Sluice files, all through sluice_transfer.
+
+#include <stdlib.h>
+
+#include "adio/romio/ad_sluice.h"
+#include "adio/romio/errors.h"
+
+static const char kRead[] = "MPI_File_read";
+static const char kWrite[] = "MPI_File_write";
+
+// The position of the access, moving the individual pointer on by what was asked for, as the standard wants.
+static int64_t take_position(ADIO_File fd, const struct SluiceAccess* access, int64_t bytes) {
+  if (access->pointer != ADIO_INDIVIDUAL) {
+    return access->absolute ? access->offset : access->offset * fd->etype_size;
+  }
+  struct SluiceState* state = sluice_state(fd);
+  pthread_mutex_lock(&state->mutex);
+  const int64_t position = fd->fp_ind;
+  fd->fp_ind += bytes;
+  pthread_mutex_unlock(&state->mutex);
+  return position;
+}
+
+static void put_position(ADIO_File fd, const struct SluiceAccess* access, int64_t position) {
+  if (access->pointer == ADIO_INDIVIDUAL) {
+    pthread_mutex_lock(&sluice_state(fd)->mutex);
+    fd->fp_ind = position;
+    pthread_mutex_unlock(&sluice_state(fd)->mutex);
+  }
+}
+
+// A range that holds every byte of the access.
+static struct SluiceExtent hull(const struct View* view, int64_t position, int64_t bytes) {
+  const struct TypeMap* map = view->filetype;
+  const int64_t first = position / map->size;
+  const int64_t last = (position + bytes - 1) / map->size;
+  return (struct SluiceExtent){(uint64_t)(view->displacement + first * map->extent + map->first),
+                               (uint64_t)(view->displacement + last * map->extent + map->last)};
+}
+
+static int move_batches(struct SluiceState* state, enum SluiceDirection direction, struct Walk* walk,
+                        int64_t* done, struct SluiceError* error) {
+  struct Batch* batch = malloc(sizeof *batch);
+  if (!batch) {
+    return sluice_fail(error, SLUICE_INTERNAL, "out of memory for a list of %d extents", kBatchEntries);
+  }
+  int failed = 0;
+  while (!failed && sluice_walk_next(walk, batch)) {
+    uint64_t moved = 0;
+    failed = (direction == SLUICE_TO_FILE ? state->abi->write : state->abi->read)(
+        state->file, batch->extents, batch->extent_count, batch->pieces, batch->piece_count, &moved, error);
+    *done += (int64_t)moved;
+    if ((int64_t)moved < batch->bytes) {
+      break;  // the end of the file, or an error
+    }
+  }
+  free(batch);
+  return failed;
+}
+
+// In atomic mode nobody sees half of the access: under a lock, and with the writes handed over before it is
+// given back.
+static int move_locked(ADIO_File fd, enum SluiceDirection direction, struct Walk* walk,
+                       struct SluiceExtent range, int64_t* done, struct SluiceError* error) {
+  struct SluiceState* state = sluice_state(fd);
+  uint64_t lock;
+  if (state->abi->lock(state->file, range, direction == SLUICE_TO_FILE, &lock, error)) {
+    return -1;
+  }
+  int failed = move_batches(state, direction, walk, done, error);
+  if (!failed && direction == SLUICE_TO_FILE) {
+    failed = state->abi->flush(state->file, error);
+  }
+  struct SluiceError unlock_error = {0};
+  if (state->abi->unlock(state->file, lock, &unlock_error) && !failed) {
+    *error = unlock_error;
+    failed = -1;
+  }
+  return failed;
+}
+
+int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
+                    struct SluiceError* error) {
+  struct SluiceState* state = sluice_state(fd);
+  const struct TypeMap* memory = NULL;
+  struct Walk walk;
+  *done = 0;
+  if (state->pointer_error.code != SLUICE_OK) {
+    *error = state->pointer_error;
+    state->pointer_error.code = SLUICE_OK;
+    return -1;
+  }
+  if (sluice_type_map(access->type, &memory, error)) {
+    return -1;
+  }
+  const struct View whole = {0, state->byte_map};
+  const struct View* view = access->absolute && access->pointer != ADIO_INDIVIDUAL ? &whole : &state->view;
+  const int64_t bytes = access->count * memory->size;
+  const int64_t position = take_position(fd, access, bytes);
+  int failed = sluice_walk_start(&walk, view, position, memory, access->buffer, bytes, error);
+  if (!failed && bytes > 0) {
+    failed = fd->atomicity
+                 ? move_locked(fd, access->direction, &walk, hull(view, position, bytes), done, error)
+                 : move_batches(state, access->direction, &walk, done, error);
+  }
+  if (failed) {
+    put_position(fd, access, position + *done);
+  }
+  sluice_type_map_release(memory);
+  return failed;
+}
+
+int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
+                        struct SluiceError* error) {
+  *done = 0;
+  if (error->code == SLUICE_OK) {
+    sluice_transfer(fd, access, done, error);
+  }
+  return sluice_agree(fd->comm, error);
+}
+
+static void blocking(ADIO_File fd, const struct SluiceAccess* access, int collective, ADIO_Status* status,
+                     int* error_code) {
+  struct SluiceError error = {0};
+  int64_t done;
+  (collective ? sluice_transfer_all : sluice_transfer)(fd, access, &done, &error);
+  MPIR_Status_set_bytes(status, access->type, done);
+  *error_code = sluice_error_code(access->where, &error);
+}
+
+static void nonblocking(ADIO_File fd, const struct SluiceAccess* access, int collective,
+                        ADIO_Request* request, int* error_code) {
+  struct SluiceError error = {0};
+  int64_t done;
+  sluice_transfer(fd, access, &done, &error);
+  *error_code = collective
+                    ? sluice_agreeing_request(fd, access->where, done, &error, request)
+                    : sluice_completed_request(done, sluice_error_code(access->where, &error), request);
+}
+
+void ADIOI_SLUICE_ReadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                             ADIO_Offset offset, ADIO_Status* status, int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 1};
+  blocking(fd, &access, 0, status, error_code);
+}
+
+void ADIOI_SLUICE_WriteContig(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                              int file_ptr_type, ADIO_Offset offset, ADIO_Status* status, int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     1};
+  blocking(fd, &access, 0, status, error_code);
+}
+
+void ADIOI_SLUICE_ReadStrided(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                              ADIO_Offset offset, ADIO_Status* status, int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 0};
+  blocking(fd, &access, 0, status, error_code);
+}
+
+void ADIOI_SLUICE_WriteStrided(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                               int file_ptr_type, ADIO_Offset offset, ADIO_Status* status, int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     0};
+  blocking(fd, &access, 0, status, error_code);
+}
+
+void ADIOI_SLUICE_ReadStridedColl(ADIO_File fd, void* buf, int count, MPI_Datatype datatype,
+                                  int file_ptr_type, ADIO_Offset offset, ADIO_Status* status,
+                                  int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 0};
+  blocking(fd, &access, 1, status, error_code);
+}
+
+void ADIOI_SLUICE_WriteStridedColl(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                   int file_ptr_type, ADIO_Offset offset, ADIO_Status* status,
+                                   int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     0};
+  blocking(fd, &access, 1, status, error_code);
+}
+
+void ADIOI_SLUICE_IreadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                              ADIO_Offset offset, ADIO_Request* request, int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 1};
+  nonblocking(fd, &access, 0, request, error_code);
+}
+
+void ADIOI_SLUICE_IwriteContig(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                               int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                               int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     1};
+  nonblocking(fd, &access, 0, request, error_code);
+}
+
+void ADIOI_SLUICE_IreadStrided(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,
+                               ADIO_Offset offset, ADIO_Request* request, int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 0};
+  nonblocking(fd, &access, 0, request, error_code);
+}
+
+void ADIOI_SLUICE_IwriteStrided(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     0};
+  nonblocking(fd, &access, 0, request, error_code);
+}
+
+void ADIOI_SLUICE_IreadStridedColl(ADIO_File fd, void* buf, int count, MPI_Datatype datatype,
+                                   int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                   int* error_code) {
+  const struct SluiceAccess access = {kRead,    SLUICE_FROM_FILE, buf,    count,
+                                      datatype, file_ptr_type,    offset, 0};
+  nonblocking(fd, &access, 1, request, error_code);
+}
+
+void ADIOI_SLUICE_IwriteStridedColl(ADIO_File fd, const void* buf, int count, MPI_Datatype datatype,
+                                    int file_ptr_type, ADIO_Offset offset, ADIO_Request* request,
+                                    int* error_code) {
+  const struct SluiceAccess access = {kWrite,   SLUICE_TO_FILE, (void*)buf, count,
+                                      datatype, file_ptr_type,  offset,     0};
+  nonblocking(fd, &access, 1, request, error_code);
+}
+
+// Requests of this driver are MPI requests, which libmpich completes; ROMIO does not call these for them.
+int ADIOI_SLUICE_IODone(ADIO_Request* request, ADIO_Status* status, int* error_code) {
+  int done = 0;
+  *error_code = MPI_Test(request, &done, status);
+  return done;
+}
+
+void ADIOI_SLUICE_IOComplete(ADIO_Request* request, ADIO_Status* status, int* error_code) {
+  *error_code = MPI_Wait(request, status);
+}
