@@ -25,14 +25,14 @@ struct ContainerAttributes {
 struct ContainerInfo {
   ContainerId id;
   ContainerAttributes attributes;
-  Epoch published;  // the root pointer: the version that the storage tier holds
-  Length size;      // of that version
+  Epoch published;          // the root pointer: the version that the storage tier holds
+  Length size;              // of that version
   uint64_t created_s = 0;   // seconds since 1970
   uint64_t modified_s = 0;  // of the last publication
 };
 
-// The small, transactional part of a pool: namespace, roots, manifest deltas and stripe records. The embedded one is SQLite;
-// etcd may follow. Thread-safe. Every change is durable on return, or did not happen.
+// The small, transactional part of a pool: namespace, roots, manifest deltas and stripe records. The embedded
+// one is SQLite; etcd may follow. Thread-safe. Every change is durable on return, or did not happen.
 class MetaStore {
  public:
   virtual ~MetaStore() = default;
@@ -43,13 +43,14 @@ class MetaStore {
   virtual Result<std::vector<ContainerInfo>> list(const std::string& path) = 0;
   virtual Result<> remove(ContainerId id) = 0;
 
-  // A number that was never handed out before, by any run: for stripes, transactions, sessions (`name` keeps them apart).
-  // Reserves `count` numbers and answers the first.
+  // A number that was never handed out before, by any run: for stripes, transactions, sessions (`name` keeps
+  // them apart). Reserves `count` numbers and answers the first.
   virtual Result<uint64_t> allot(const std::string& name, uint64_t count) = 0;
 
-  // The compare-and-set root: appends `delta` as the manifest step from -> to and moves the root, in one transaction.
-  // kConflict, with the root as it is in the message, when the root is not `from`.
-  virtual Result<> advance(ContainerId id, Epoch from, Epoch to, Length size, const std::string& delta, uint64_t now_s) = 0;
+  // The compare-and-set root: appends `delta` as the manifest step from -> to and moves the root, in one
+  // transaction. kConflict, with the root as it is in the message, when the root is not `from`.
+  virtual Result<> advance(ContainerId id, Epoch from, Epoch to, Length size, const std::string& delta,
+                           uint64_t now_s) = 0;
   // The steps of a container, oldest first.
   virtual Result<std::vector<std::string>> steps(ContainerId id) = 0;
   // Replaces the steps up to and including `to` by one that says the same.
