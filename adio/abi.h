@@ -77,7 +77,7 @@ struct SluicePiece {
 };
 
 // Largest text of a shared handle, and of the effective hints, with their terminating zero.
-#define SLUICE_HANDLE_BYTES 4096u
+#define SLUICE_HANDLE_BYTES 4104u
 #define SLUICE_HINTS_BYTES 8192u
 
 struct SluiceFile;  // one process's hold on an open file

@@ -1,0 +1,250 @@
+#include "adio/abi.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "adio/hints.h"
+#include "client/client.h"
+
+// The C table over the client library. Translates and forwards; keeps nothing but the connection of the files
+// it opened.
+
+using sluice::Error;
+using sluice::ErrorCode;
+using sluice::Extent;
+using sluice::Offset;
+using sluice::Result;
+using sluice::adio::HintList;
+using sluice::client::Client;
+using sluice::client::File;
+
+struct SluiceFile {
+  std::unique_ptr<File> file;
+};
+
+static_assert(SLUICE_ABORTED == static_cast<int>(ErrorCode::kAborted),
+              "SluiceCode numbers are those of ErrorCode");
+static_assert(SLUICE_HANDLE_BYTES > sluice::client::kMaxHandleBytes);
+
+namespace {
+
+int fail_as(int32_t code, const std::string& message, SluiceError* error) {
+  error->code = code;
+  const size_t bytes = std::min(message.size(), sizeof error->message - 1);
+  std::memcpy(error->message, message.data(), bytes);
+  error->message[bytes] = '\0';
+  return -1;
+}
+
+int fail_with(const Error& why, SluiceError* error) {
+  return fail_as(static_cast<int32_t>(why.code), why.message, error);
+}
+
+template <class T>
+int answer(const Result<T>& result, SluiceError* error) {
+  return result ? 0 : fail_with(result.error(), error);
+}
+
+int put_text(const std::string& text, char* into, size_t capacity, SluiceError* error) {
+  if (text.size() >= capacity)
+    return fail_as(SLUICE_TOO_LARGE, "a text does not fit its place at the ROMIO border", error);
+  std::memcpy(into, text.c_str(), text.size() + 1);
+  return 0;
+}
+
+// The program's hints, and behind them, so that they win, those of the environment.
+int gather_hints(const char* path, const SluiceHint* hints, size_t count, HintList& list,
+                 SluiceError* error) {
+  for (size_t i = 0; i < count; ++i) list.emplace_back(hints[i].name, hints[i].value);
+  const char* environment = std::getenv("SLUICE_HINTS");
+  auto added = sluice::adio::hints_for_path(environment != nullptr ? environment : "", path);
+  if (!added) return fail_as(SLUICE_HINT_VALUE, added.error().message, error);
+  list.insert(list.end(), added->begin(), added->end());
+  return 0;
+}
+
+int parse(const char* path, const SluiceHint* hints, size_t count, sluice::adio::Hints& parsed,
+          SluiceError* error) {
+  HintList list;
+  if (gather_hints(path, hints, count, list, error) != 0) return -1;
+  if (auto unknown = sluice::adio::find_unknown_hint(list))
+    return fail_as(SLUICE_HINT_NAME, unknown->message, error);
+  auto result = sluice::adio::parse_hints(list);
+  if (!result) return fail_as(SLUICE_HINT_VALUE, result.error().message, error);
+  parsed = *result;
+  return 0;
+}
+
+// One connection for all files that this process opened, ended with the last of them.
+Result<std::shared_ptr<Client>> connection() {
+  static std::mutex mutex;
+  static std::weak_ptr<Client> connected;
+  const std::lock_guard lock(mutex);
+  if (auto client = connected.lock()) return client;
+  auto options = sluice::client::options_from_environment();
+  if (!options) return sluice::fail(options.error());
+  auto client = Client::connect(*options);
+  if (client) connected = *client;
+  return client;
+}
+
+int check_hints(const char* path, const SluiceHint* hints, size_t count, SluiceError* error) {
+  sluice::adio::Hints parsed;
+  return parse(path, hints, count, parsed, error);
+}
+
+int open_file(const char* path, uint32_t flags, uint32_t mode, const SluiceHint* hints, size_t count,
+              SluiceFile** file, SluiceError* error) {
+  sluice::adio::Hints parsed;
+  if (parse(path, hints, count, parsed, error) != 0) return -1;
+  auto client = connection();
+  if (!client) return fail_with(client.error(), error);
+  sluice::client::OpenOptions options;
+  const bool reads = (flags & SLUICE_READ) != 0;
+  const bool writes = (flags & SLUICE_WRITE) != 0;
+  options.access = !writes  ? sluice::client::AccessMode::kReadOnly
+                   : !reads ? sluice::client::AccessMode::kWriteOnly
+                            : sluice::client::AccessMode::kReadWrite;
+  options.create = (flags & SLUICE_CREATE) != 0;
+  options.exclusive = (flags & SLUICE_EXCLUSIVE) != 0;
+  options.mode = mode;
+  options.object_class = parsed.object_class;
+  options.chunk_bytes = parsed.chunk_bytes;
+  options.lock_mode = parsed.lock_mode;
+  auto opened = (*client)->open(path, options);
+  if (!opened) return fail_with(opened.error(), error);
+  *file = new SluiceFile{std::move(*opened)};
+  return 0;
+}
+
+int share(SluiceFile* file, char* handle, size_t capacity, SluiceError* error) {
+  return put_text(file->file->share(), handle, capacity, error);
+}
+
+int attach(const char* handle, SluiceFile** file, SluiceError* error) {
+  auto attached = sluice::client::attach_shared(handle);
+  if (!attached) return fail_with(attached.error(), error);
+  *file = new SluiceFile{std::move(*attached)};
+  return 0;
+}
+
+int effective_hints(SluiceFile* file, char* text, size_t capacity, SluiceError* error) {
+  std::string lines;
+  for (const auto& [name, value] : file->file->effective_hints()) lines += name + "=" + value + "\n";
+  return put_text(lines, text, capacity, error);
+}
+
+std::vector<Extent> to_extents(const SluiceExtent* extents, size_t count) {
+  std::vector<Extent> list;
+  list.reserve(count);
+  for (size_t i = 0; i < count; ++i) list.push_back({Offset(extents[i].begin), Offset(extents[i].end)});
+  return list;
+}
+
+int write_file(SluiceFile* file, const SluiceExtent* extents, size_t extent_count, const SluicePiece* pieces,
+               size_t piece_count, uint64_t* done, SluiceError* error) {
+  std::vector<sluice::client::ConstPiece> memory;
+  memory.reserve(piece_count);
+  for (size_t i = 0; i < piece_count; ++i) memory.push_back({pieces[i].data, pieces[i].bytes});
+  const auto result = file->file->write(to_extents(extents, extent_count), memory);
+  *done = result ? *result : 0;
+  return answer(result, error);
+}
+
+int read_file(SluiceFile* file, const SluiceExtent* extents, size_t extent_count, const SluicePiece* pieces,
+              size_t piece_count, uint64_t* done, SluiceError* error) {
+  std::vector<sluice::client::Piece> memory;
+  memory.reserve(piece_count);
+  for (size_t i = 0; i < piece_count; ++i) memory.push_back({pieces[i].data, pieces[i].bytes});
+  const auto result = file->file->read(to_extents(extents, extent_count), memory);
+  *done = result ? *result : 0;
+  return answer(result, error);
+}
+
+int size_of(SluiceFile* file, uint64_t* bytes, SluiceError* error) {
+  const auto result = file->file->size();
+  if (result) *bytes = *result;
+  return answer(result, error);
+}
+
+int resize(SluiceFile* file, uint64_t bytes, SluiceError* error) {
+  return answer(file->file->resize(bytes), error);
+}
+
+int preallocate(SluiceFile* file, uint64_t bytes, SluiceError* error) {
+  return answer(file->file->preallocate(bytes), error);
+}
+
+int flush(SluiceFile* file, SluiceError* error) {
+  return answer(file->file->flush(), error);
+}
+
+int sync_file(SluiceFile* file, SluiceError* error) {
+  return answer(file->file->sync(), error);
+}
+
+int close_file(SluiceFile* file, int commit, SluiceError* error) {
+  const std::unique_ptr<SluiceFile> owned(file);
+  return answer(owned->file->close(commit != 0), error);
+}
+
+int remove_file(const char* path, SluiceError* error) {
+  auto client = connection();
+  if (!client) return fail_with(client.error(), error);
+  return answer((*client)->remove(path), error);
+}
+
+int counter_add(SluiceFile* file, int64_t delta, int64_t* before, SluiceError* error) {
+  const auto result = file->file->fetch_and_add(delta);
+  if (result) *before = *result;
+  return answer(result, error);
+}
+
+int counter_set(SluiceFile* file, int64_t value, int64_t* before, SluiceError* error) {
+  const auto result = file->file->exchange_counter(value);
+  if (result) *before = *result;
+  return answer(result, error);
+}
+
+int lock_range(SluiceFile* file, SluiceExtent extent, int exclusive, uint64_t* lock, SluiceError* error) {
+  const auto result = file->file->lock({Offset(extent.begin), Offset(extent.end)}, exclusive != 0);
+  if (result) *lock = *result;
+  return answer(result, error);
+}
+
+int unlock_range(SluiceFile* file, uint64_t lock, SluiceError* error) {
+  return answer(file->file->unlock(lock), error);
+}
+
+constexpr SluiceAbi kAbi = {
+    .version = SLUICE_ABI_VERSION,
+    .check_hints = check_hints,
+    .open = open_file,
+    .share = share,
+    .attach = attach,
+    .effective_hints = effective_hints,
+    .write = write_file,
+    .read = read_file,
+    .size = size_of,
+    .resize = resize,
+    .preallocate = preallocate,
+    .flush = flush,
+    .sync = sync_file,
+    .close = close_file,
+    .remove = remove_file,
+    .counter_add = counter_add,
+    .counter_set = counter_set,
+    .lock = lock_range,
+    .unlock = unlock_range,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const SluiceAbi* sluice_adio_abi(uint32_t version) {
+  return version == SLUICE_ABI_VERSION ? &kAbi : nullptr;
+}
