@@ -1,0 +1,346 @@
+// A client and a service over real sockets, a real PMDK pool, SQLite and files, in one process.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+#include <thread>
+
+#include "base/rng.h"
+#include "tests/support/mini_service.h"
+
+namespace sluice {
+namespace {
+
+using client::AccessMode;
+using client::Client;
+using client::File;
+using client::OpenOptions;
+using testing::MiniService;
+
+constexpr uint64_t kMiB = 1024 * 1024;
+
+OpenOptions creating() {
+  OpenOptions options;
+  options.access = AccessMode::kReadWrite;
+  options.create = true;
+  return options;
+}
+
+std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
+  SeededRng rng(seed);
+  std::vector<std::byte> data(bytes);
+  for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
+  return data;
+}
+
+Result<uint64_t> put(File& file, uint64_t at, std::span<const std::byte> data) {
+  const Extent extent = Extent::at(Offset(at), Length(data.size()));
+  const client::ConstPiece piece{data.data(), data.size()};
+  return file.write({&extent, 1}, {&piece, 1});
+}
+
+// What the file holds there, cut to what it has.
+std::vector<std::byte> get(File& file, uint64_t at, size_t bytes) {
+  std::vector<std::byte> data(bytes);
+  const Extent extent = Extent::at(Offset(at), Length(bytes));
+  const client::Piece piece{data.data(), data.size()};
+  auto read = file.read({&extent, 1}, {&piece, 1});
+  EXPECT_TRUE(read) << read.error().message;
+  data.resize(read ? *read : 0);
+  return data;
+}
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = service_.start();
+    ASSERT_TRUE(started) << started.error().message;
+    client_ = connect();
+  }
+  std::shared_ptr<Client> connect(const std::string& lock_mode = "auto") {
+    auto client = service_.connect(lock_mode);
+    EXPECT_TRUE(client) << client.error().message;
+    return client ? *client : nullptr;
+  }
+  std::unique_ptr<File> open(const std::string& path, const OpenOptions& options) {
+    auto file = client_->open(path, options);
+    EXPECT_TRUE(file) << file.error().message;
+    return file ? std::move(*file) : nullptr;
+  }
+
+  static server::PoolRequest request() {
+    server::PoolRequest request;
+    request.targets = 3;
+    request.hot_bytes = 32 * kMiB;
+    return request;
+  }
+  MiniService service_{request()};
+  std::shared_ptr<Client> client_;
+};
+
+TEST_F(ServiceTest, what_was_written_is_read_before_and_after_sync_and_drain) {
+  const auto data = pattern(10 * kMiB + 12345, 1);
+  auto file = open("/a/b", creating());
+  ASSERT_EQ(put(*file, 777, data).value(), data.size());
+  EXPECT_EQ(get(*file, 777, data.size()), data);
+  ASSERT_TRUE(file->sync());
+  EXPECT_EQ(get(*file, 777, data.size()), data);
+  ASSERT_TRUE(client_->wait_drained("/", 20'000));
+  EXPECT_EQ(get(*file, 777, data.size()), data);
+  EXPECT_EQ(get(*file, 0, 777), std::vector<std::byte>(777, std::byte{0})) << "a hole reads as zeros";
+  EXPECT_EQ(file->size().value(), 777 + data.size());
+  ASSERT_TRUE(file->close(true));
+  const auto info = client_->stat("/a/b");
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->size_bytes, 777 + data.size());
+  EXPECT_EQ(info->committed_epoch, info->persisted_epoch);
+  EXPECT_EQ(info->hot_bytes, 0u);
+}
+
+TEST_F(ServiceTest, others_see_a_transaction_whole_after_its_sync_and_not_before) {
+  auto writer = open("/f", creating());
+  auto reader_client = connect();
+  OpenOptions reading;
+  auto reader = reader_client->open("/f", reading);
+  ASSERT_TRUE(reader);
+  const auto data = pattern(100'000, 2);
+  ASSERT_TRUE(put(*writer, 0, data));
+  EXPECT_EQ(writer->size().value(), data.size());
+  EXPECT_EQ((*reader)->size().value(), 0u);
+  EXPECT_TRUE(get(**reader, 0, data.size()).empty());
+  ASSERT_TRUE(writer->sync());
+  EXPECT_EQ(get(**reader, 0, data.size()), data);
+  ASSERT_TRUE(put(*writer, 0, pattern(100'000, 3)));
+  EXPECT_EQ(get(**reader, 0, data.size()), data);
+  ASSERT_TRUE(writer->close(false));
+  EXPECT_EQ(get(**reader, 0, data.size()), data) << "what was not committed is dropped";
+}
+
+TEST_F(ServiceTest, strided_lists_meet_scattered_memory_in_order) {
+  auto file = open("/strided", creating());
+  std::vector<Extent> extents;
+  std::vector<client::ConstPiece> pieces;
+  const auto data = pattern(3000 * 24, 4);
+  for (size_t i = 0; i < 3000; ++i) extents.push_back(Extent::at(Offset(i * 100), Length(24)));
+  for (size_t i = 0; i < data.size(); i += 36) pieces.push_back({data.data() + i, 36});
+  ASSERT_EQ(file->write(extents, pieces).value(), data.size());
+  ASSERT_TRUE(file->sync());
+  ASSERT_TRUE(client_->wait_drained("/strided", 20'000));
+  std::vector<std::byte> back(data.size());
+  const client::Piece into{back.data(), back.size()};
+  ASSERT_EQ(file->read(extents, {&into, 1}).value(), data.size());
+  EXPECT_EQ(back, data);
+  EXPECT_EQ(get(*file, 24, 76), std::vector<std::byte>(76, std::byte{0}));
+}
+
+TEST_F(ServiceTest, a_read_past_the_end_counts_what_is_there_and_leaves_the_rest_of_memory) {
+  auto file = open("/short", creating());
+  ASSERT_TRUE(put(*file, 0, pattern(5, 5)));
+  std::vector<std::byte> memory(10, std::byte{0xaa});
+  const Extent extent = Extent::at(Offset(0), Length(10));
+  const client::Piece piece{memory.data(), memory.size()};
+  EXPECT_EQ(file->read({&extent, 1}, {&piece, 1}).value(), 5u);
+  EXPECT_EQ(std::vector<std::byte>(memory.begin() + 5, memory.end()), std::vector<std::byte>(5, std::byte{0xaa}));
+  const Extent beyond = Extent::at(Offset(100), Length(10));
+  EXPECT_EQ(file->read({&beyond, 1}, {&piece, 1}).value(), 0u);
+}
+
+TEST_F(ServiceTest, resize_cuts_and_extends_with_zeros_also_over_drained_bytes) {
+  auto file = open("/r", creating());
+  ASSERT_TRUE(put(*file, 0, pattern(1000, 6)));
+  ASSERT_TRUE(file->sync());
+  ASSERT_TRUE(client_->wait_drained("/r", 20'000));
+  ASSERT_TRUE(file->resize(100));
+  EXPECT_EQ(file->size().value(), 100u);
+  ASSERT_TRUE(file->resize(500));
+  EXPECT_EQ(get(*file, 100, 400), std::vector<std::byte>(400, std::byte{0}));
+  ASSERT_TRUE(file->preallocate(200));
+  EXPECT_EQ(file->size().value(), 500u) << "preallocate never shrinks";
+  ASSERT_TRUE(file->close(true));
+  ASSERT_TRUE(client_->wait_drained("/r", 20'000));
+  auto again = open("/r", {});
+  EXPECT_EQ(again->size().value(), 500u);
+  EXPECT_EQ(get(*again, 100, 400), std::vector<std::byte>(400, std::byte{0}));
+}
+
+TEST_F(ServiceTest, sharers_write_into_one_transaction) {
+  auto owner = open("/shared", creating());
+  auto other_client = connect();
+  auto sharer = other_client->attach(owner->share());
+  ASSERT_TRUE(sharer) << sharer.error().message;
+  const auto one = pattern(70'000, 7);
+  const auto two = pattern(70'000, 8);
+  ASSERT_TRUE(put(*owner, 0, one));
+  ASSERT_TRUE(put(**sharer, one.size(), two));
+  EXPECT_EQ(get(*owner, one.size(), two.size()), two);
+  EXPECT_EQ(get(**sharer, 0, one.size()), one);
+  ASSERT_TRUE((*sharer)->flush());
+  ASSERT_TRUE(owner->sync());
+  ASSERT_TRUE((*sharer)->close(false));
+  ASSERT_TRUE(owner->close(true));
+  auto reader = open("/shared", {});
+  EXPECT_EQ(get(*reader, one.size(), two.size()), two);
+}
+
+TEST_F(ServiceTest, a_transaction_larger_than_the_hot_tier_commits_whole) {
+  auto file = open("/large", creating());
+  const auto data = pattern(2 * kMiB, 9);
+  constexpr uint64_t kPieces = 40;  // 80 MiB through 32 MiB
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    auto written = put(*file, i * data.size(), data);
+    ASSERT_TRUE(written) << i << ": " << written.error().message;
+  }
+  EXPECT_EQ(client_->stat("/large")->size_bytes, 0u);
+  EXPECT_EQ(get(*file, 3 * data.size(), data.size()), data) << "placed, not committed, read by its own handle";
+  ASSERT_TRUE(file->close(true));
+  auto reader = open("/large", {});
+  for (uint64_t i = 0; i < kPieces; i += 7) EXPECT_EQ(get(*reader, i * data.size(), data.size()), data) << i;
+}
+
+TEST_F(ServiceTest, a_lost_target_costs_nothing_but_time) {
+  const auto data = pattern(5 * kMiB, 10);
+  auto file = open("/degraded", creating());
+  ASSERT_TRUE(put(*file, 0, data));
+  ASSERT_TRUE(file->close(true));
+  ASSERT_TRUE(client_->wait_drained("/", 20'000));
+  std::filesystem::remove_all(service_.target(1));
+  auto reader = open("/degraded", {});
+  EXPECT_EQ(get(*reader, 0, data.size()), data);
+}
+
+TEST_F(ServiceTest, an_open_file_goes_on_over_a_restart_of_the_service) {
+  const auto one = pattern(300'000, 11);
+  const auto two = pattern(300'000, 12);
+  auto file = open("/restart", creating());
+  ASSERT_TRUE(put(*file, 0, one));
+  service_.stop();
+  std::thread later([this] { ASSERT_TRUE(service_.start()); });
+  auto written = put(*file, one.size(), two);
+  later.join();
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_EQ(get(*file, 0, one.size()), one) << "accepted before the restart, not synced";
+  ASSERT_TRUE(file->close(true));
+  auto reader = open("/restart", {});
+  EXPECT_EQ(get(*reader, one.size(), two.size()), two);
+}
+
+TEST_F(ServiceTest, errors_name_cause_and_object) {
+  OpenOptions reading;
+  auto missing = client_->open("/nothing", reading);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(missing.error().message.find("/nothing"), std::string::npos);
+
+  auto file = open("/x", creating());
+  ASSERT_TRUE(put(*file, 0, pattern(10, 13)));
+  ASSERT_TRUE(file->close(true));
+  EXPECT_EQ(file->close(true).error().code, ErrorCode::kInvalidArgument) << "closed twice";
+  EXPECT_EQ(put(*file, 0, pattern(10, 13)).error().code, ErrorCode::kInvalidArgument);
+
+  auto exclusive = creating();
+  exclusive.exclusive = true;
+  EXPECT_EQ(client_->open("/x", exclusive).error().code, ErrorCode::kExists);
+
+  auto reader = open("/x", reading);
+  EXPECT_EQ(put(*reader, 0, pattern(10, 14)).error().code, ErrorCode::kAccess);
+  EXPECT_EQ(get(*reader, 0, 10), pattern(10, 13));
+
+  auto misfit = creating();
+  misfit.object_class = "EC_8P2";
+  auto refused = client_->open("/misfit", misfit);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("EC_2P1"), std::string::npos) << refused.error().message;
+
+  EXPECT_EQ(client_->open("/a/../b", creating()).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(client_->open("/", creating()).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(client_->remove("/nothing").error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(ServiceTest, a_removed_file_is_gone_and_its_writers_are_told) {
+  auto file = open("/gone", creating());
+  ASSERT_TRUE(put(*file, 0, pattern(100, 15)));
+  ASSERT_TRUE(client_->remove("/gone"));
+  EXPECT_EQ(file->sync().error().code, ErrorCode::kNotFound);
+  (void)file->close(false);
+  EXPECT_EQ(client_->stat("/gone").error().code, ErrorCode::kNotFound);
+  auto fresh = open("/gone", creating());
+  EXPECT_EQ(fresh->size().value(), 0u);
+}
+
+TEST_F(ServiceTest, the_shared_counter_gives_each_caller_a_slot_of_its_own) {
+  auto owner = open("/counter", creating());
+  auto other_client = connect();
+  auto sharer = other_client->attach(owner->share());
+  ASSERT_TRUE(sharer);
+  std::vector<int64_t> slots;
+  for (int i = 0; i < 10; ++i) {
+    slots.push_back(owner->fetch_and_add(8).value());
+    slots.push_back((*sharer)->fetch_and_add(8).value());
+  }
+  std::sort(slots.begin(), slots.end());
+  for (size_t i = 0; i < slots.size(); ++i) EXPECT_EQ(slots[i], static_cast<int64_t>(i) * 8);
+  EXPECT_EQ(owner->exchange_counter(5).value(), 160);
+  EXPECT_EQ((*sharer)->fetch_and_add(1).value(), 5);
+}
+
+TEST_F(ServiceTest, a_list_longer_than_a_page_comes_whole) {
+  for (int i = 0; i < 130; ++i) {
+    auto file = open("/many/" + std::to_string(1000 + i), creating());
+    ASSERT_TRUE(file->close(true));
+  }
+  const auto files = client_->list("/many");
+  ASSERT_TRUE(files);
+  ASSERT_EQ(files->size(), 130u);
+  EXPECT_EQ(files->front().path, "/many/1000");
+  EXPECT_EQ(files->back().path, "/many/1129");
+}
+
+TEST_F(ServiceTest, exclusive_locks_take_turns) {
+  auto owner = open("/lock", creating());
+  auto other_client = connect();
+  auto sharer = other_client->attach(owner->share());
+  ASSERT_TRUE(sharer);
+  const Extent extent = Extent::at(Offset(0), Length(8));
+  int64_t count = 0;  // guarded by the lock alone
+  const auto add = [&](File& file) {
+    for (int i = 0; i < 50; ++i) {
+      auto lock = file.lock(extent, true);
+      ASSERT_TRUE(lock) << lock.error().message;
+      count = count + 1;
+      ASSERT_TRUE(file.unlock(*lock));
+    }
+  };
+  std::thread one([&] { add(*owner); });
+  std::thread two([&] { add(**sharer); });
+  one.join();
+  two.join();
+  EXPECT_EQ(count, 100);
+}
+
+TEST_F(ServiceTest, standard_mode_writers_of_one_range_take_turns_and_lose_nothing) {
+  auto client_a = connect("standard");
+  auto client_b = connect("standard");
+  auto options = creating();
+  auto a = client_a->open("/standard", options);
+  ASSERT_TRUE(a) << a.error().message;
+  EXPECT_EQ((*a)->lock_mode(), "standard");
+  auto b = client_b->attach((*a)->share());
+  ASSERT_TRUE(b) << b.error().message;
+  const auto work = [](File& file, int parity) {
+    for (int i = parity; i < 40; i += 2) {
+      auto written = put(file, static_cast<uint64_t>(i) * 4096, pattern(4096, static_cast<uint64_t>(i)));
+      ASSERT_TRUE(written) << written.error().message;
+    }
+  };
+  std::thread one([&] { work(**a, 0); });
+  std::thread two([&] { work(**b, 1); });
+  one.join();
+  two.join();
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(get(**a, static_cast<uint64_t>(i) * 4096, 4096), pattern(4096, static_cast<uint64_t>(i))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace sluice
