@@ -1,0 +1,263 @@
+#include "server/service.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <future>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "burst_buffer/drain.h"
+#include "burst_buffer/hot_tier.h"
+#include "burst_buffer/pmem/pmem_domain.h"
+#include "engine/engine.h"
+#include "engine/workers.h"
+#include "server/control.h"
+#include "server/service_file.h"
+#include "server/status.h"
+#include "storage/object_store.h"
+#include "storage/sqlite_metastore.h"
+#include "storage/target.h"
+#include "transport/ofi/loop_thread.h"
+#include "transport/ofi/ofi_transport.h"
+
+namespace sluice::server {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr unsigned kWorkerThreads = 4;
+
+uint64_t random_u64() {
+  uint64_t value = 0;
+  // Up to 256 bytes are never cut short once the system is up; a server does not start before.
+  if (::getrandom(&value, sizeof value, 0) != sizeof value) value = static_cast<uint64_t>(::getpid());
+  return value;
+}
+
+burst_buffer::DrainPolicy policy_of(const std::string& name) {
+  if (name == "on_sync") return burst_buffer::DrainPolicy::kOnSync;
+  if (name == "watermark") return burst_buffer::DrainPolicy::kWatermark;
+  if (name == "idle") return burst_buffer::DrainPolicy::kIdle;
+  return burst_buffer::DrainPolicy::kImmediate;
+}
+
+class RunningService final : public Service {
+ public:
+  RunningService(PoolPaths paths, PoolConfig config, ServiceOptions options)
+      : paths_(std::move(paths)), config_(std::move(config)), options_(std::move(options)) {}
+
+  ~RunningService() override { stop(); }
+
+  Result<> start() {
+    if (auto opened = open_store(); !opened) return opened;
+    if (auto opened = open_hot_tier(); !opened) return opened;
+    if (auto recovered = engine::recover(*hot_, *store_); !recovered)
+      return fail_with_context("recovery of the pool " + paths_.pool.string(), recovered.error());
+    if (auto listening = start_engine(); !listening) return listening;
+    if (auto control = start_control(); !control) return control;
+    return announce();
+  }
+
+  void stop() override {
+    if (stopped_) return;
+    stopped_ = true;
+    std::error_code ignored;
+    fs::remove(paths_.service(), ignored);  // first: nobody new finds a service that is going
+    control_.reset();
+    if (loop_) {
+      std::promise<void> done;
+      transport_->post([&] {
+        engine_->shut_down();
+        done.set_value();
+      });
+      done.get_future().wait();
+      loop_->stop();
+    }
+    if (drain_) drain_->stop();
+    workers_.reset();  // their work posts to the transport, which is still there
+    engine_.reset();
+    drain_.reset();
+    sink_.reset();
+    loop_.reset();
+    transport_.reset();
+    note_drained();
+    hot_.reset();
+    store_.reset();
+  }
+
+ private:
+  Result<> open_store() {
+    auto meta = storage::open_sqlite_metastore(paths_.meta());
+    if (!meta) return fail(meta.error());
+    meta_ = meta->get();
+    std::vector<std::unique_ptr<storage::Target>> targets;
+    for (uint32_t i = 0; i < config_.targets.size(); ++i) {
+      auto target = storage::open_file_target(config_.targets[i], config_.pool_id, TargetId(i));
+      if (!target) return fail(target.error());
+      if ((*target)->state() != storage::TargetState::kUp)
+        log::warn("target {} ({}) is {}; its shards are rebuilt from the others on reading", i,
+                  config_.targets[i].string(), storage::to_string((*target)->state()));
+      targets.push_back(std::move(*target));
+    }
+    auto store = storage::ObjectStore::open({.default_class = config_.object_class, .seed = random_u64()},
+                                            std::move(targets), std::move(*meta));
+    if (!store) return fail(store.error());
+    store_ = std::move(*store);
+    return {};
+  }
+
+  Result<> open_hot_tier() {
+    std::error_code ec;
+    const bool there = fs::exists(config_.hot_file, ec);
+    const bool drained = fs::exists(paths_.drained(), ec);
+    if (!there && !drained) {
+      if (!options_.accept_lost_hot_tier) {
+        Error error(ErrorCode::kIo, fmt::format("the hot tier {} is gone, and it may have held data that is "
+                                                "nowhere else; bring it back, or accept "
+                                                "the loss with `sluice up --pool {} --accept-lost-hot-tier`",
+                                                config_.hot_file.string(), paths_.pool.string()));
+        return fail(error.mark_data_loss());
+      }
+      log::error("the hot tier {} is gone; starting with an empty one as told: what was not drained is lost",
+                 config_.hot_file.string());
+    }
+    // From here on the hot tier may hold what nothing else has.
+    fs::remove(paths_.drained(), ec);
+    if (auto synced = fsync_directory(paths_.pool); !synced) return synced;
+    auto domain = burst_buffer::open_pmem_domain(config_.hot_file, config_.hot_bytes);
+    if (!domain) return fail(domain.error());
+    domain_ = *domain;
+    burst_buffer::HotTier::Options options;
+    options.path = config_.hot_file.string();
+    options.size_bytes = config_.hot_bytes;
+    options.published = [this](ContainerId id) -> std::optional<burst_buffer::CommitInfo> {
+      auto info = store_->find(id);
+      if (!info) return std::nullopt;
+      return burst_buffer::CommitInfo{info->published, info->size};
+    };
+    auto hot = burst_buffer::HotTier::open(std::move(options), domain_);
+    if (!hot) return fail(hot.error());
+    hot_ = std::move(*hot);
+    return {};
+  }
+
+  Result<> start_engine() {
+    auto listen = parse_listen(config_.listen);
+    if (!listen) return fail(listen.error());
+    transport::OfiOptions fabric;
+    fabric.node = listen->host;
+    fabric.port = listen->port;
+    auto transport = transport::OfiTransport::create(fabric);
+    if (!transport) return fail(transport.error());
+    transport_ = std::move(*transport);
+    address_ = transport_->address().text;
+
+    workers_ = std::make_unique<engine::ThreadWorkers>(kWorkerThreads);
+    engine::Options options;
+    options.pool_id = config_.pool_id;
+    options.pool_name = paths_.pool.string();
+    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_});
+    sink_ = engine::make_drain_sink(*store_);
+    burst_buffer::Drain::Options drain;
+    drain.policy = policy_of(config_.drain);
+    drain.on_progress = [engine = engine_.get()](Result<> outcome) { engine->drain_progress(outcome); };
+    drain_ = burst_buffer::Drain::create(*hot_, *sink_, std::move(drain));
+    engine_->set_drain(drain_.get());
+    auto loop = std::make_unique<transport::LoopThread>(*transport_);
+    if (auto started = loop->start(); !started) return started;
+    loop_ = std::move(loop);  // set only when it runs: stop() waits for its last work
+    drain_->start();
+    drain_->kick();  // what the last run left
+    return {};
+  }
+
+  Result<> start_control() {
+    ControlCalls calls;
+    calls.status_json = [this] { return status_json(snapshot()); };
+    calls.metrics = [this] { return metrics_text(snapshot()); };
+    calls.kick_drain = [this] { drain_->kick(); };
+    calls.drain_state = [this] {
+      const auto status = drain_->status();
+      return DrainState{status.bytes_left, status.state};
+    };
+    calls.shut_down = options_.on_shutdown_request;
+    auto control = Control::create(paths_.control(), std::move(calls));
+    if (!control) return fail(control.error());
+    control_ = std::move(*control);
+    return {};
+  }
+
+  Result<> announce() {
+    ServiceFile file;
+    file.version = SLUICE_VERSION;
+    file.pid = ::getpid();
+    file.boot = random_u64();
+    file.addresses = {address_};
+    file.control = paths_.control().filename();
+    if (auto written = write_service_file(paths_.service(), file); !written) return written;
+    log::info("ready: pool {}, class {}, {} targets, hot tier {} ({}, survives a {}), {}",
+              paths_.pool.string(), config_.object_class.name(), config_.targets.size(),
+              config_.hot_file.string(), domain_->medium(), domain_->survives(), file.addresses[0]);
+    return {};
+  }
+
+  StatusSnapshot snapshot() {
+    StatusSnapshot now;
+    now.version = SLUICE_VERSION;
+    now.pool = paths_.pool.string();
+    now.object_class = config_.object_class.name();
+    now.address = address_;
+    now.pid = ::getpid();
+    now.uptime_s = (clock_.now_ms() - started_ms_) / 1000;
+    now.targets = store_->target_status();
+    now.hot_path = config_.hot_file.string();
+    now.hot_medium = domain_->medium();
+    now.hot_survives = domain_->survives();
+    now.hot = hot_->usage();
+    if (auto files = store_->list("/")) now.files = files->size();
+    now.drain = drain_->status();
+    now.counters = engine_->counters();
+    return now;
+  }
+
+  // The mark that the hot tier's file may be lost without a loss of data.
+  void note_drained() {
+    if (!hot_ || hot_->usage().bytes_undrained > 0) return;
+    if (auto noted = replace_file(paths_.drained(), "nothing in the hot tier is needed\n"); !noted)
+      log::warn("{}", noted.error().message);
+  }
+
+  const PoolPaths paths_;
+  const PoolConfig config_;
+  const ServiceOptions options_;
+  const SteadyClock clock_;
+  const uint64_t started_ms_ = clock_.now_ms();
+  bool stopped_ = false;
+  std::string address_;  // a copy: the transport belongs to its loop
+
+  storage::MetaStore* meta_ = nullptr;  // the store's
+  std::unique_ptr<storage::ObjectStore> store_;
+  std::shared_ptr<burst_buffer::PersistDomain> domain_;
+  std::unique_ptr<burst_buffer::HotTier> hot_;
+  std::unique_ptr<transport::OfiTransport> transport_;
+  std::unique_ptr<engine::ThreadWorkers> workers_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<burst_buffer::DrainSink> sink_;
+  std::unique_ptr<burst_buffer::Drain> drain_;
+  std::unique_ptr<transport::LoopThread> loop_;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::start(const PoolPaths& paths, const PoolConfig& config,
+                                                ServiceOptions options) {
+  auto service = std::make_unique<RunningService>(paths, config, std::move(options));
+  if (auto started = service->start(); !started) return fail(started.error());
+  return service;
+}
+
+}  // namespace sluice::server

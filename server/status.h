@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "burst_buffer/drain.h"
+#include "burst_buffer/hot_tier.h"
+#include "engine/engine.h"
+#include "storage/object_store.h"
+
+// What a service says of itself. Pure.
+namespace sluice::server {
+
+struct StatusSnapshot {
+  std::string version;
+  std::string pool;  // its directory
+  std::string object_class;
+  std::string address;
+  int pid = 0;
+  uint64_t uptime_s = 0;
+  std::vector<storage::TargetStatus> targets;
+  std::string hot_path;
+  std::string hot_medium;
+  std::string hot_survives;
+  burst_buffer::Usage hot;
+  uint64_t files = 0;
+  burst_buffer::DrainStatus drain;
+  engine::Counters counters;
+};
+
+// "ok", or "degraded: " and what is not as it should be.
+std::string service_state(const StatusSnapshot& snapshot);
+
+// The object that `sluice status --json` prints: sizes in bytes, times in seconds.
+std::string status_json(const StatusSnapshot& snapshot);
+
+// Prometheus text format 0.0.4.
+std::string metrics_text(const StatusSnapshot& snapshot);
+
+}  // namespace sluice::server
