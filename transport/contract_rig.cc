@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "transport/ofi/ofi_transport.h"
+#include "transport/sim/sim_network.h"
 
 namespace sluice::transport {
 namespace {
@@ -15,6 +16,7 @@ class OfiRig final : public ContractRig {
  public:
   explicit OfiRig(std::string scheme) : scheme_(std::move(scheme)) {}
 
+  void set_peer_timeout_ms(uint64_t peer_timeout_ms) override { peer_timeout_ms_ = peer_timeout_ms; }
   Transport& start(const std::string&) override { return add({}, 0); }
 
   void stop(Transport& transport) override {
@@ -57,8 +59,8 @@ class OfiRig final : public ContractRig {
     options.node = node;
     options.port = port;
     options.keepalive_ms = 100;
-    options.peer_timeout_ms = 2000;
-    options.connect_timeout_ms = 1000;
+    options.peer_timeout_ms = peer_timeout_ms_;
+    options.connect_timeout_ms = 5000;
     auto transport = OfiTransport::create(options);
     if (!transport) std::fprintf(stderr, "cannot start: %s\n", transport.error().message.c_str());
     SLUICE_ASSERT(transport.has_value());
@@ -67,11 +69,42 @@ class OfiRig final : public ContractRig {
   }
 
   const std::string scheme_;
+  uint64_t peer_timeout_ms_ = 30'000;
   std::vector<std::unique_ptr<OfiTransport>> transports_;
+};
+
+class SimRig final : public ContractRig {
+ public:
+  void set_peer_timeout_ms(uint64_t peer_timeout_ms) override { options_.peer_timeout_ms = peer_timeout_ms; }
+
+  Transport& start(const std::string& name) override {
+    if (network_ == nullptr) network_ = std::make_unique<SimNetwork>(options_);
+    return network_->start(name);
+  }
+  void stop(Transport& transport) override { network_->stop(name_of(transport.address())); }
+  Transport& start_again(const Address& address) override { return network_->start(name_of(address)); }
+  Address nobody() override { return Address{"sim://nobody"}; }
+  bool run_until(const std::function<bool()>& done, uint64_t limit_ms) override {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+    // In slices: work posted by other threads comes at no virtual time.
+    while (!network_->run_until(done, 10'000)) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    }
+    return true;
+  }
+
+ private:
+  static std::string name_of(const Address& address) { return address.text.substr(6); }
+
+  SimOptions options_;
+  std::unique_ptr<SimNetwork> network_;
 };
 
 }  // namespace
 
+std::unique_ptr<ContractRig> make_sim_rig() {
+  return std::make_unique<SimRig>();
+}
 std::unique_ptr<ContractRig> make_tcp_rig() {
   return std::make_unique<OfiRig>("tcp");
 }

@@ -16,6 +16,9 @@ namespace sluice::transport {
 class ContractRig {
  public:
   virtual ~ContractRig() = default;
+  // Silence that ends a connection; before the first start(). Long by default: a loaded machine may stall a
+  // test.
+  virtual void set_peer_timeout_ms(uint64_t peer_timeout_ms) = 0;
   // A transport that lives until stop() or the rig's end. `name` is the address when the kind has names.
   virtual Transport& start(const std::string& name) = 0;
   // Ends it, as when its process exits in order.

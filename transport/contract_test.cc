@@ -459,6 +459,7 @@ TEST_P(TransportContract, ServerThatStopsIsNoticedAndItsSuccessorAnswers) {
 }
 
 TEST_P(TransportContract, QuietConnectionStaysOpen) {
+  rig->set_peer_timeout_ms(1500);
   Recorder server(rig->start("server"));
   Recorder client(rig->start("client"));
   const auto [peer, back] = join(client, server);
@@ -519,7 +520,9 @@ TEST_P(TransportContract, ExposingNothingIsRefused) {
   EXPECT_EQ(exposed.error().code, ErrorCode::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, TransportContract, ::testing::Values(Implementation{"tcp", make_tcp_rig}),
+INSTANTIATE_TEST_SUITE_P(Every, TransportContract,
+                         ::testing::Values(Implementation{"tcp", make_tcp_rig},
+                                           Implementation{"sim", make_sim_rig}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

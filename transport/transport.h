@@ -13,9 +13,9 @@
 
 // Messages and remote memory access between processes.
 //
-// Thread rule: a Transport belongs to one loop thread. post() may be called from any thread; every other call, every
-// handler and every completion happens on the loop thread (between start and stop of the loop that owns it; the simulated
-// transport has one loop for all). Nothing here blocks.
+// Thread rule: a Transport belongs to one loop thread. post() may be called from any thread; every other
+// call, every handler and every completion happens on the loop thread (between start and stop of the loop
+// that owns it; the simulated transport has one loop for all). Nothing here blocks.
 namespace sluice::transport {
 
 // One connection, as this process knows it. Never reused while the process lives.
@@ -27,9 +27,9 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-inline constexpr size_t kMaxMessageBytes = 256 * 1024;      // a longer message is refused with kTooLarge
-inline constexpr size_t kMaxQueuedMessages = 4096;          // per peer, not yet handed to the fabric; then kBusy
-inline constexpr size_t kMaxRmaBytes = 64 * 1024 * 1024;    // per pull or push; a longer one is kTooLarge
+inline constexpr size_t kMaxMessageBytes = 256 * 1024;  // a longer message is refused with kTooLarge
+inline constexpr size_t kMaxQueuedMessages = 4096;      // per peer, not yet handed to the fabric; then kBusy
+inline constexpr size_t kMaxRmaBytes = 64 * 1024 * 1024;  // per pull or push; a longer one is kTooLarge
 
 // Memory that its owner lets a peer read (pull) or write (push). Sent to that peer inside a message.
 struct RemoteBuffer {
@@ -40,8 +40,8 @@ struct RemoteBuffer {
 
 enum class Access { kRemoteRead, kRemoteWrite };
 
-// The owner of an exposed piece of memory: while it lives peers may reach the memory, which must live as long.
-// Destroyed on the loop thread.
+// The owner of an exposed piece of memory: while it lives peers may reach the memory, which must live as
+// long. Destroyed on the loop thread.
 class ExposedMemory {
  public:
   virtual ~ExposedMemory() = default;
@@ -56,8 +56,9 @@ class Handler {
   virtual void on_connected(PeerId peer) = 0;
   // A whole message, valid only during the call. Hostile until verified.
   virtual void on_message(PeerId peer, std::span<const std::byte> message) = 0;
-  // The connection is gone: closed by the peer, silent for too long, sent garbage, or could not be made. Called exactly
-  // once for a connection, unless this side called disconnect(). Its outstanding completions have run, with an error.
+  // The connection is gone: closed by the peer, silent for too long, sent garbage, or could not be made.
+  // Called exactly once for a connection, unless this side called disconnect(). Its outstanding completions
+  // have run, with an error.
   virtual void on_disconnected(PeerId peer, const Error& reason) = 0;
 };
 
@@ -72,10 +73,12 @@ class Transport {
   // Before anything else; the handler outlives the transport or is replaced.
   virtual void set_handler(Handler* handler) = 0;
 
-  // Starts a connection. The peer may be used at once: messages wait until the other side has answered. When it does not
-  // answer in time, on_disconnected(kUnavailable). An address that cannot be understood fails here.
+  // Starts a connection. The peer may be used at once: messages wait until the other side has answered. When
+  // it does not answer in time, on_disconnected(kUnavailable). An address that cannot be understood fails
+  // here.
   virtual Result<PeerId> connect(const Address& address) = 0;
-  // Ends a connection from this side, telling the other if possible. Outstanding completions run with `reason`.
+  // Ends a connection from this side, telling the other if possible. Outstanding completions run with
+  // `reason`.
   virtual void disconnect(PeerId peer, const Error& reason) = 0;
 
   // Messages between two peers arrive in the order sent, whole, at most once; a lost one ends the connection.
@@ -84,10 +87,13 @@ class Transport {
   // Makes memory reachable. Bounded in number by the provider: kBusy when there is no more room.
   virtual Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) = 0;
 
-  // Copies [offset, offset + into.size()) of the peer's buffer here, or `from` there. Exactly one completion; until then
-  // the local memory must live. A range outside the buffer is kInvalidArgument. After an error the destination is undefined.
-  virtual void pull(PeerId peer, const RemoteBuffer& buffer, uint64_t offset, std::span<std::byte> into, Completion done) = 0;
-  virtual void push(PeerId peer, const RemoteBuffer& buffer, uint64_t offset, std::span<const std::byte> from, Completion done) = 0;
+  // Copies [offset, offset + into.size()) of the peer's buffer here, or `from` there. Exactly one completion;
+  // until then the local memory must live. A range outside the buffer is kInvalidArgument. After an error the
+  // destination is undefined.
+  virtual void pull(PeerId peer, const RemoteBuffer& buffer, uint64_t offset, std::span<std::byte> into,
+                    Completion done) = 0;
+  virtual void push(PeerId peer, const RemoteBuffer& buffer, uint64_t offset, std::span<const std::byte> from,
+                    Completion done) = 0;
 
   // Runs `work` on the loop thread, in the order posted. Any thread.
   virtual void post(std::function<void()> work) = 0;
