@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job, shown and checked: `demo.sh BUILD_DIR` (./bootstrap demo runs it on build/release).
+# The main job, shown and checked: `demo.sh [BUILD_DIR]`, by default on build/release (./bootstrap demo builds that first).
 #
 # 1. A pool of 3 targets, class EC_2P1. Four ranks write checkpoints to sluice:, the same program writes them to plain files
 #    with the stock library.
@@ -9,7 +9,8 @@
 # Exits 0 only when everything compared equal.
 set -euo pipefail
 
-build=$(cd "${1:?usage: demo.sh BUILD_DIR}" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "${1:-$here/../../build/release}" && pwd)
 export PATH="$build/bin:$PATH"
 checkpoint=$build/bench/checkpoint
 size=256
