@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "transport/ofi/core.h"
 #include "transport/ofi/tcp_wire.h"
+#include "transport/shm/shm_wire.h"
 
 namespace sluice::transport {
 namespace {
@@ -10,6 +11,11 @@ namespace {
 Result<std::unique_ptr<Wire>> make_wire(const OfiOptions& options) {
   if (options.scheme == "tcp") {
     auto wire = TcpWire::create(options.node.empty() ? "127.0.0.1" : options.node, options.port);
+    if (!wire) return fail(wire.error());
+    return std::unique_ptr<Wire>(std::move(*wire));
+  }
+  if (options.scheme == "shm") {
+    auto wire = ShmWire::create(options.node);
     if (!wire) return fail(wire.error());
     return std::unique_ptr<Wire>(std::move(*wire));
   }

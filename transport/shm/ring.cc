@@ -1,0 +1,136 @@
+#include "transport/shm/ring.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace sluice::transport {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+uint64_t padded(uint64_t bytes) {
+  return (bytes + 7) & ~uint64_t{7};
+}
+
+void copy_in(std::byte* ring, uint64_t at, std::span<const std::byte> from) {
+  const size_t begin = at % kRingBytes;
+  const size_t first = std::min(from.size(), kRingBytes - begin);
+  if (first > 0) std::memcpy(ring + begin, from.data(), first);
+  if (first < from.size()) std::memcpy(ring, from.data() + first, from.size() - first);
+}
+
+void copy_out(const std::byte* ring, uint64_t at, std::span<std::byte> into) {
+  const size_t begin = at % kRingBytes;
+  const size_t first = std::min(into.size(), kRingBytes - begin);
+  if (first > 0) std::memcpy(into.data(), ring + begin, first);
+  if (first < into.size()) std::memcpy(into.data() + first, ring, into.size() - first);
+}
+
+}  // namespace
+
+SharedMapping::SharedMapping(SharedMapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+SharedMapping::~SharedMapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+Result<std::pair<SharedMapping, UniqueFd>> SharedMapping::create(size_t bytes) {
+  UniqueFd fd(memfd_create("sluice", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return fail(errno_error(errno, "memfd_create", "memory to share"));
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return fail(errno_error(errno, "size", "memory to share"));
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return fail(errno_error(errno, "seal", "memory to share"));
+  auto mapping = attach(fd, bytes, /*writable=*/true);
+  if (!mapping) return fail(mapping.error());
+  return std::pair(std::move(*mapping), std::move(fd));
+}
+
+Result<SharedMapping> SharedMapping::attach(const UniqueFd& fd, size_t bytes, bool writable) {
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) return fail(errno_error(errno, "stat", "shared memory"));
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<size_t>(status.st_size) != bytes) {
+    return fail(ErrorCode::kProtocol, "shared memory of another size, or that could be cut");
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return fail(errno_error(errno, "map", "shared memory"));
+  SharedMapping mapping;
+  mapping.data_ = static_cast<std::byte*>(data);
+  mapping.bytes_ = bytes;
+  return mapping;
+}
+
+RingPair::RingPair(std::byte* memory, size_t side)
+    : sides_(reinterpret_cast<RingSide*>(memory)), side_(side) {
+  SLUICE_ASSERT(side < 2);
+  std::byte* queues = memory + 2 * sizeof(RingSide);
+  outgoing_ = queues + side * kRingBytes;
+  incoming_ = queues + (1 - side) * kRingBytes;
+}
+
+RingPair::Put RingPair::put(std::span<const std::byte> first, std::span<const std::byte> second) {
+  const auto length = static_cast<uint32_t>(first.size() + second.size());
+  SLUICE_ASSERT(length <= kRingRecordBytes);
+  const uint64_t record = padded(sizeof length + length);
+  const auto room = [&] {
+    // A head beyond what was put would be nonsense of the other side's; the room is then taken for none.
+    const uint64_t used = put_bytes_ - theirs().head.load();
+    return used <= kRingBytes && kRingBytes - used >= record;
+  };
+  if (!room()) {
+    mine().waiting.store(1);
+    if (!room())
+      return Put::kFull;  // looked again: the other side may have made room before it could see the flag
+    mine().waiting.store(0);
+  }
+  copy_in(outgoing_, put_bytes_, std::as_bytes(std::span(&length, 1)));
+  copy_in(outgoing_, put_bytes_ + sizeof length, first);
+  copy_in(outgoing_, put_bytes_ + sizeof length + first.size(), second);
+  put_bytes_ += record;
+  mine().tail.store(put_bytes_);
+  return Put::kDone;
+}
+
+bool RingPair::anything_to_take() const {
+  return theirs().tail.load() != taken_bytes_;
+}
+
+Result<std::optional<size_t>> RingPair::take(std::byte* into) {
+  const uint64_t available = theirs().tail.load() - taken_bytes_;
+  if (available == 0) return std::optional<size_t>();
+  const auto nonsense = [] { return fail(ErrorCode::kProtocol, "the shared queue holds nonsense"); };
+  uint32_t length = 0;
+  if (available > kRingBytes || available < sizeof length) return nonsense();
+  copy_out(incoming_, taken_bytes_, std::as_writable_bytes(std::span(&length, 1)));
+  const uint64_t record = padded(sizeof length + uint64_t{length});
+  if (length > kRingRecordBytes || record > available) return nonsense();
+  copy_out(incoming_, taken_bytes_ + sizeof length, {into, length});
+  taken_bytes_ += record;
+  mine().head.store(taken_bytes_);
+  return std::optional<size_t>(length);
+}
+
+bool RingPair::disarm_peer() {
+  return theirs().armed.load() != 0 && theirs().armed.exchange(0) != 0;
+}
+
+bool RingPair::peer_waited() {
+  return theirs().waiting.load() != 0 && theirs().waiting.exchange(0) != 0;
+}
+
+}  // namespace sluice::transport

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/os.h"
+#include "base/result.h"
+
+// One link's shared memory: a queue of frames each way, and a word each way that says which of the other's
+// exposed memory a side is copying just now. One producer and one consumer for each queue, no locks, so a
+// process that dies at any instruction leaves the other with whole records only.
+//
+// Everything the other side can write is hostile: indices are checked at each use, and a record is copied out
+// before anyone looks into it. The memory is sealed against shrinking before it is mapped.
+//
+// Memory layout: two RingSide, then two times kRingBytes of queue. Side 0 is the one that made the link. A
+// record is a 4-byte length, the bytes, and padding to 8; it may wrap around the end.
+namespace sluice::transport {
+
+inline constexpr size_t kRingBytes = 128 * 1024;  // a power of two
+inline constexpr size_t kRingRecordBytes = 32 * 1024;
+
+// What one side writes, each word on its own cache line. Zero at first.
+struct RingSide {
+  alignas(64) std::atomic<uint64_t> tail;     // producer of its queue: bytes ever put
+  alignas(64) std::atomic<uint64_t> head;     // consumer of the other's queue: bytes ever taken
+  alignas(64) std::atomic<uint32_t> armed;    // this side sleeps: ring its bell after putting something
+  alignas(64) std::atomic<uint32_t> waiting;  // this side wants its bell rung when there is room again
+  alignas(64)
+      std::atomic<uint64_t> copying;  // key of the other side's memory that this side is copying; 0 for none
+  alignas(64)
+      std::atomic<uint32_t> closed;  // this side has ended the link: its memory is not to be copied any more
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(sizeof(RingSide) == 6 * 64);
+
+inline constexpr size_t kRingMemoryBytes = 2 * sizeof(RingSide) + 2 * kRingBytes;
+
+// Owns a shared mapping.
+class SharedMapping {
+ public:
+  SharedMapping() = default;
+  SharedMapping(SharedMapping&& other) noexcept;
+  SharedMapping& operator=(SharedMapping&& other) noexcept;
+  ~SharedMapping();
+
+  // New zeroed memory that no process can ever resize, mapped; the descriptor is for the other process.
+  static Result<std::pair<SharedMapping, UniqueFd>> create(size_t bytes);
+  // Maps what another process created: exactly `bytes` long and sealed, or refused with kProtocol.
+  static Result<SharedMapping> attach(const UniqueFd& fd, size_t bytes, bool writable);
+
+  std::byte* data() const { return data_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// One side's view. Borrows the mapping.
+class RingPair {
+ public:
+  RingPair(std::byte* memory, size_t side);
+
+  enum class Put { kDone, kFull };
+  // Puts one record, of two pieces. kFull also asks for a bell when there is room.
+  Put put(std::span<const std::byte> first, std::span<const std::byte> second);
+  // Takes one record into `into`, which has kRingRecordBytes. Its length; nothing when the queue is empty;
+  // kProtocol when the other side has written nonsense.
+  Result<std::optional<size_t>> take(std::byte* into);
+  bool anything_to_take() const;
+
+  // True when the other side sleeps and its bell must be rung now; it is rung by one putter only.
+  bool disarm_peer();
+  // True when the other side waited for the room that take() made.
+  bool peer_waited();
+  // Says that this side sleeps. The caller looks at anything_to_take() once more afterwards.
+  void arm() { mine().armed.store(1); }
+  void disarm() { mine().armed.store(0); }
+
+  std::atomic<uint64_t>& my_copying() { return mine().copying; }
+  uint64_t peer_copying() const { return theirs().copying.load(); }
+  void close() { mine().closed.store(1); }
+  bool peer_closed() const { return theirs().closed.load() != 0; }
+
+ private:
+  RingSide& mine() const { return sides_[side_]; }
+  RingSide& theirs() const { return sides_[1 - side_]; }
+
+  RingSide* sides_;
+  size_t side_;
+  std::byte* outgoing_;
+  const std::byte* incoming_;
+  uint64_t put_bytes_ = 0;  // own copies: what is in shared memory could be changed by the other side
+  uint64_t taken_bytes_ = 0;
+};
+
+}  // namespace sluice::transport
