@@ -1,6 +1,7 @@
 #include "lockmgr/interval_tree.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/assert.h"
 
@@ -33,11 +34,35 @@ void IntervalTree::Summary::add(const Summary& other) {
   }
 }
 
+// The searches below choose by value instead of by branch: which way they go is not predictable.
+uint32_t IntervalTree::Inner::children_below(uint64_t at) const {
+  uint32_t last = 0;
+  for (uint32_t left = count; left > 1;) {
+    const uint32_t half = left / 2;
+    last = separator[last + half] < at ? last + half : last;
+    left -= half;
+  }
+  return last + 1;
+}
+
 uint32_t IntervalTree::Inner::child_for(Key key) const {
-  uint32_t i = 1;
-  while (i < count && (separator[i] < key.begin || (separator[i] == key.begin && separator_id[i] <= key.id)))
-    ++i;
-  return i - 1;
+  uint32_t last = 0;
+  for (uint32_t left = count; left > 1;) {
+    const uint32_t half = left / 2;
+    const uint64_t begin = separator[last + half];
+    const bool right = (begin < key.begin) | ((begin == key.begin) & (separator_id[last + half] <= key.id));
+    last = right ? last + half : last;
+    left -= half;
+  }
+  return last;
+}
+
+uint64_t IntervalTree::Inner::end_of_others_before(uint32_t n, Party except, uint64_t least) const {
+  uint64_t any = 0;
+  for (uint32_t i = 0; i < n; ++i) any = std::max(any, top_end[i]);
+  if (any <= least) return least;
+  for (uint32_t i = 0; i < n; ++i) least = std::max(least, end_of_others(i, except));
+  return least;
 }
 
 IntervalTree::~IntervalTree() {
@@ -83,29 +108,34 @@ IntervalTree::Summary IntervalTree::summarize(const void* node, int level) {
     for (uint32_t i = 0; i < leaf.count; ++i) sum.add(leaf.end[i], leaf.party[i]);
   } else {
     const Inner& inner = *static_cast<const Inner*>(node);
-    for (uint32_t i = 0; i < inner.count; ++i) sum.add(inner.summary[i]);
+    for (uint32_t i = 0; i < inner.count; ++i) sum.add(inner.summary(i));
   }
   return sum;
 }
 
-void IntervalTree::leaf_insert(Leaf& leaf, Key key, uint64_t end, Party party) {
-  uint32_t at = 0;
-  while (at < leaf.count &&
-         (leaf.begin[at] < key.begin || (leaf.begin[at] == key.begin && leaf.id[at] < key.id)))
-    ++at;
-  SLUICE_ASSERT(at == leaf.count || leaf.begin[at] != key.begin || leaf.id[at] != key.id);
-  const auto open = [&](auto& column) {
-    std::copy_backward(column.begin() + at, column.begin() + leaf.count, column.begin() + leaf.count + 1);
-  };
-  open(leaf.id);
-  open(leaf.begin);
-  open(leaf.end);
-  open(leaf.party);
-  leaf.id[at] = key.id;
-  leaf.begin[at] = key.begin;
-  leaf.end[at] = end;
-  leaf.party[at] = party;
+void IntervalTree::leaf_append(Leaf& leaf, Key key, uint64_t end, Party party) {
+  SLUICE_ASSERT(leaf.count < kLeafCapacity);
+  leaf.id[leaf.count] = key.id;
+  leaf.begin[leaf.count] = key.begin;
+  leaf.end[leaf.count] = end;
+  leaf.party[leaf.count] = party;
   ++leaf.count;
+}
+
+// Leaves the `keep` smallest keys of a full leaf where they are and moves the others. Answers the smallest
+// one moved.
+IntervalTree::Key IntervalTree::split_leaf(Leaf& left, Leaf& right, uint32_t keep) {
+  std::array<uint32_t, kLeafCapacity> order;
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](uint32_t i) { return Key{left.begin[i], left.id[i]}; };
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  const Leaf full = left;
+  left.count = 0;
+  for (uint32_t i = 0; i < kLeafCapacity; ++i) {
+    const uint32_t from = order[i];
+    leaf_append(i < keep ? left : right, {full.begin[from], full.id[from]}, full.end[from], full.party[from]);
+  }
+  return {right.begin[0], right.id[0]};
 }
 
 void IntervalTree::inner_insert(Inner& inner, uint32_t at, Key separator, void* child,
@@ -115,11 +145,13 @@ void IntervalTree::inner_insert(Inner& inner, uint32_t at, Key separator, void* 
   };
   open(inner.separator_id);
   open(inner.separator);
-  open(inner.summary);
+  open(inner.top_end);
+  open(inner.top_party);
+  open(inner.other_end);
   open(inner.child);
   inner.separator_id[at] = separator.id;
   inner.separator[at] = separator.begin;
-  inner.summary[at] = summary;
+  inner.set_summary(at, summary);
   inner.child[at] = child;
   ++inner.count;
 }
@@ -130,7 +162,9 @@ void IntervalTree::inner_erase(Inner& inner, uint32_t at) {
   };
   close(inner.separator_id);
   close(inner.separator);
-  close(inner.summary);
+  close(inner.top_end);
+  close(inner.top_party);
+  close(inner.other_end);
   close(inner.child);
   --inner.count;
 }
@@ -145,14 +179,16 @@ void IntervalTree::insert(const Extent& extent, Party party, uint32_t id) {
   for (int level = height_; level > 0; --level) {
     Inner* inner = static_cast<Inner*>(node);
     const uint32_t i = inner->child_for(key);
-    inner->summary[i].add(end, party);
+    Summary sum = inner->summary(i);
+    sum.add(end, party);
+    inner->set_summary(i, sum);
     path.steps[level] = {inner, i};
     node = inner->child[i];
   }
   path.leaf = static_cast<Leaf*>(node);
   ++size_;
   if (path.leaf->count < kLeafCapacity) {
-    leaf_insert(*path.leaf, key, end, party);
+    leaf_append(*path.leaf, key, end, party);
   } else {
     split_upwards(path, key, end, party);
   }
@@ -163,29 +199,19 @@ void IntervalTree::split_upwards(Path& path, Key key, uint64_t end, Party party)
   Leaf* leaf = path.leaf;
   Leaf* right_leaf = new_leaf();
   // Files are written from front to back: at the end of the tree leave the old leaf nearly full.
-  bool at_the_end = key.begin >= leaf->begin[kLeafCapacity - 1];
+  bool at_the_end = *std::max_element(leaf->begin.begin(), leaf->begin.end()) <= key.begin;
   for (int level = 1; level <= height_; ++level) {
     at_the_end = at_the_end && path.steps[level].index + 1 == path.steps[level].node->count;
   }
-  const uint32_t keep = at_the_end ? kLeafCapacity - 2 : kLeafCapacity / 2;
-  const auto move_tail = [&](auto& from, auto& to) {
-    std::copy(from.begin() + keep, from.end(), to.begin());
-  };
-  move_tail(leaf->id, right_leaf->id);
-  move_tail(leaf->begin, right_leaf->begin);
-  move_tail(leaf->end, right_leaf->end);
-  move_tail(leaf->party, right_leaf->party);
-  leaf->count = keep;
-  right_leaf->count = kLeafCapacity - keep;
-  Key separator{right_leaf->begin[0], right_leaf->id[0]};
-  leaf_insert(key < separator ? *leaf : *right_leaf, key, end, party);
+  Key separator = split_leaf(*leaf, *right_leaf, at_the_end ? kLeafCapacity - 2 : kLeafCapacity / 2);
+  leaf_append(key < separator ? *leaf : *right_leaf, key, end, party);
 
   void* left = leaf;
   void* right = right_leaf;
   for (int level = 1; level <= height_; ++level) {
     Inner* parent = path.steps[level].node;
     const uint32_t i = path.steps[level].index;
-    parent->summary[i] = summarize(left, level - 1);
+    parent->set_summary(i, summarize(left, level - 1));
     if (parent->count < kInnerCapacity) {
       inner_insert(*parent, i + 1, separator, right, summarize(right, level - 1));
       return;
@@ -194,7 +220,7 @@ void IntervalTree::split_upwards(Path& path, Key key, uint64_t end, Party party)
     const uint32_t half = kInnerCapacity / 2;
     for (uint32_t k = half; k < kInnerCapacity; ++k) {
       inner_insert(*sibling, k - half, {parent->separator[k], parent->separator_id[k]}, parent->child[k],
-                   parent->summary[k]);
+                   parent->summary(k));
     }
     parent->count = half;
     Inner* target = i + 1 <= half ? parent : sibling;
@@ -225,17 +251,14 @@ void IntervalTree::erase(const Extent& extent, uint32_t id) {
   }
   Leaf& leaf = *static_cast<Leaf*>(node);
   uint32_t at = 0;
-  while (at < leaf.count && (leaf.begin[at] != key.begin || leaf.id[at] != key.id)) ++at;
-  SLUICE_ASSERT(at < leaf.count && leaf.end[at] == end);
+  while (at < leaf.count && leaf.id[at] != id) ++at;
+  SLUICE_ASSERT(at < leaf.count && leaf.begin[at] == key.begin && leaf.end[at] == end);
   const Party party = leaf.party[at];
-  const auto close = [&](auto& column) {
-    std::copy(column.begin() + at + 1, column.begin() + leaf.count, column.begin() + at);
-  };
-  close(leaf.id);
-  close(leaf.begin);
-  close(leaf.end);
-  close(leaf.party);
-  --leaf.count;
+  const uint32_t last = --leaf.count;
+  leaf.id[at] = leaf.id[last];
+  leaf.begin[at] = leaf.begin[last];
+  leaf.end[at] = leaf.end[last];
+  leaf.party[at] = leaf.party[last];
   --size_;
 
   bool child_shrank = true;
@@ -245,13 +268,13 @@ void IntervalTree::erase(const Extent& extent, uint32_t id) {
     child_shrank = child_shrank && fix_child(parent, i, level - 1);
     bool summary_changed = false;
     if (i < parent.count) {
-      Summary& sum = parent.summary[i];
+      const Summary sum = parent.summary(i);
       const bool counted =
           (end == sum.top_end && party == sum.top_party) || (end == sum.other_end && party != sum.top_party);
       if (counted || child_shrank) {
         const Summary fresh = summarize(parent.child[i], level - 1);
         summary_changed = fresh != sum;
-        sum = fresh;
+        parent.set_summary(i, fresh);
       }
     }
     if (!child_shrank && !summary_changed) break;
@@ -307,7 +330,7 @@ void IntervalTree::merge_children(Inner& parent, uint32_t left, int child_level)
       // The first separator of a node is not kept up to date; the parent's is right.
       const Key separator = k == 0 ? Key{parent.separator[left + 1], parent.separator_id[left + 1]}
                                    : Key{b.separator[k], b.separator_id[k]};
-      inner_insert(a, a.count, separator, b.child[k], b.summary[k]);
+      inner_insert(a, a.count, separator, b.child[k], b.summary(k));
     }
   }
   free_node(from, child_level);
@@ -336,15 +359,20 @@ bool IntervalTree::overlaps(const Extent& extent, Party except) const {
     const Inner& inner = *static_cast<const Inner*>(node);
     const uint32_t n = inner.children_below(extent.end.value);
     // All in a child before the last begin below extent.end; one that ends above extent.begin overlaps.
-    for (uint32_t i = 0; i + 1 < n; ++i) {
-      if (inner.end_of_others(i, except) > extent.begin.value) return true;
-    }
+    if (inner.end_of_others_before(n - 1, except, extent.begin.value) > extent.begin.value) return true;
     if (inner.end_of_others(n - 1, except) <= extent.begin.value) return false;
     node = inner.child[n - 1];
   }
   const Leaf& leaf = *static_cast<const Leaf*>(node);
-  for (uint32_t i = 0; i < leaf.count && leaf.begin[i] < extent.end.value; ++i) {
-    if (leaf.end[i] > extent.begin.value && leaf.party[i] != except) return true;
+  bool any = false;
+  for (uint32_t i = 0; i < leaf.count; ++i) {
+    any |= (leaf.begin[i] < extent.end.value) & (leaf.end[i] > extent.begin.value);
+  }
+  if (!any || except == kNobody) return any;
+  // Seldom reached, so that the parties' cache lines stay untouched.
+  for (uint32_t i = 0; i < leaf.count; ++i) {
+    if (leaf.begin[i] < extent.end.value && leaf.end[i] > extent.begin.value && leaf.party[i] != except)
+      return true;
   }
   return false;
 }
@@ -356,13 +384,13 @@ Offset IntervalTree::end_below(Offset at, Party except) const {
   for (int level = height_; level > 0; --level) {
     const Inner& inner = *static_cast<const Inner*>(node);
     const uint32_t n = inner.children_below(at.value);
-    for (uint32_t i = 0; i + 1 < n; ++i) best = std::max(best, inner.end_of_others(i, except));
+    best = inner.end_of_others_before(n - 1, except, best);
     if (inner.end_of_others(n - 1, except) <= best) return Offset(best);
     node = inner.child[n - 1];
   }
   const Leaf& leaf = *static_cast<const Leaf*>(node);
-  for (uint32_t i = 0; i < leaf.count && leaf.begin[i] < at.value; ++i) {
-    if (leaf.party[i] != except) best = std::max(best, leaf.end[i]);
+  for (uint32_t i = 0; i < leaf.count; ++i) {
+    if (leaf.begin[i] < at.value && leaf.party[i] != except) best = std::max(best, leaf.end[i]);
   }
   return Offset(best);
 }
@@ -370,10 +398,12 @@ Offset IntervalTree::end_below(Offset at, Party except) const {
 std::optional<uint64_t> IntervalTree::first_begin(const void* node, int level, uint64_t at, Party except) {
   if (level == 0) {
     const Leaf& leaf = *static_cast<const Leaf*>(node);
+    std::optional<uint64_t> first;
     for (uint32_t i = 0; i < leaf.count; ++i) {
-      if (leaf.begin[i] >= at && leaf.party[i] != except) return leaf.begin[i];
+      if (leaf.begin[i] < at || leaf.party[i] == except) continue;
+      first = std::min(first.value_or(kMaxFileBytes), leaf.begin[i]);
     }
-    return std::nullopt;
+    return first;
   }
   const Inner& inner = *static_cast<const Inner*>(node);
   // Only the first child looked at can hold begins below `at`; any other with someone else in it has the
@@ -396,12 +426,10 @@ IntervalTree::Summary IntervalTree::check_node(const void* node, int level, std:
   if (level == 0) {
     const Leaf& leaf = *static_cast<const Leaf*>(node);
     SLUICE_ASSERT(leaf.count > 0 && leaf.count <= kLeafCapacity);
-    std::optional<Key> previous;
     for (uint32_t i = 0; i < leaf.count; ++i) {
       const Key key{leaf.begin[i], leaf.id[i]};
       SLUICE_ASSERT(leaf.begin[i] < leaf.end[i] && leaf.party[i] != kNobody);
-      SLUICE_ASSERT((!low || *low <= key) && (!high || key < *high) && (!previous || *previous < key));
-      previous = key;
+      SLUICE_ASSERT((!low || *low <= key) && (!high || key < *high));
       sum.add(leaf.end[i], leaf.party[i]);
     }
     seen += leaf.count;
@@ -414,8 +442,8 @@ IntervalTree::Summary IntervalTree::check_node(const void* node, int level, std:
     const Summary child = check_node(inner.child[i], level - 1, i == 0 ? low : key(i),
                                      i + 1 < inner.count ? key(i + 1) : high, seen);
     // Ties between parties may be told either way; the two ends are the same.
-    SLUICE_ASSERT(child.top_end == inner.summary[i].top_end && child.other_end == inner.summary[i].other_end);
-    sum.add(inner.summary[i]);
+    SLUICE_ASSERT(child.top_end == inner.top_end[i] && child.other_end == inner.other_end[i]);
+    sum.add(inner.summary(i));
   }
   return sum;
 }

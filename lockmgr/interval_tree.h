@@ -37,7 +37,7 @@ class IntervalTree {
   // The smallest begin at or above `at`; kMaxFileBytes when there is none.
   Offset begin_from(Offset at, Party except) const;
 
-  // Calls visit(id, party) for each that overlaps `extent`, in order, until it answers false.
+  // Calls visit(id, party) for each that overlaps `extent`, until it answers false.
   // The tree must not change meanwhile.
   template <class Visit>
   void visit_overlapping(const Extent& extent, Party except, Visit&& visit) const {
@@ -84,23 +84,30 @@ class IntervalTree {
     std::array<Party, kLeafCapacity> party;
   };
   // separator[i] <= every key in child i, and > every key in child i - 1. separator[0] is not looked at.
+  // A Summary of each child, column by column: most questions are settled by top_end alone.
   struct Inner {
     uint32_t count = 0;
     std::array<uint32_t, kInnerCapacity> separator_id;
     std::array<uint64_t, kInnerCapacity> separator;
-    std::array<Summary, kInnerCapacity> summary;
+    std::array<uint64_t, kInnerCapacity> top_end;
+    std::array<Party, kInnerCapacity> top_party;
+    std::array<uint64_t, kInnerCapacity> other_end;
     std::array<void*, kInnerCapacity> child;
 
+    Summary summary(uint32_t i) const { return {top_end[i], top_party[i], other_end[i]}; }
+    void set_summary(uint32_t i, const Summary& s) {
+      top_end[i] = s.top_end;
+      top_party[i] = s.top_party;
+      other_end[i] = s.other_end;
+    }
     // Among child `i`, the largest end that is not of `except`.
     uint64_t end_of_others(uint32_t i, Party except) const {
-      return summary[i].top_party != except ? summary[i].top_end : summary[i].other_end;
+      return top_party[i] != except ? top_end[i] : other_end[i];
     }
+    // The largest end_of_others among the first `n` children, if above `least`; else `least`.
+    uint64_t end_of_others_before(uint32_t n, Party except, uint64_t least) const;
     // How many children can hold a begin below `at`: all before the last of them hold nothing else.
-    uint32_t children_below(uint64_t at) const {
-      uint32_t n = 1;
-      while (n < count && separator[n] < at) ++n;
-      return n;
-    }
+    uint32_t children_below(uint64_t at) const;
     uint32_t child_for(Key key) const;
   };
   struct Step {
@@ -118,8 +125,8 @@ class IntervalTree {
                          Visit& visit) {
     if (level == 0) {
       const Leaf& leaf = *static_cast<const Leaf*>(node);
-      for (uint32_t i = 0; i < leaf.count && leaf.begin[i] < below.value; ++i) {
-        if (leaf.end[i] < least_end || leaf.party[i] == except) continue;
+      for (uint32_t i = 0; i < leaf.count; ++i) {
+        if (leaf.begin[i] >= below.value || leaf.end[i] < least_end || leaf.party[i] == except) continue;
         if (!visit(leaf.id[i], leaf.party[i])) return false;
       }
       return true;
@@ -141,7 +148,8 @@ class IntervalTree {
   static Summary summarize(const void* node, int level);
 
   void split_upwards(Path& path, Key key, uint64_t end, Party party);
-  static void leaf_insert(Leaf& leaf, Key key, uint64_t end, Party party);
+  static void leaf_append(Leaf& leaf, Key key, uint64_t end, Party party);
+  static Key split_leaf(Leaf& left, Leaf& right, uint32_t keep);
   static void inner_insert(Inner& inner, uint32_t at, Key separator, void* child, const Summary& summary);
   static void inner_erase(Inner& inner, uint32_t at);
   bool fix_child(Inner& parent, uint32_t& index, int child_level);

@@ -16,21 +16,12 @@ struct LockSlot {
   Extent extent;
   OwnerId owner;
   GroupId group;
-  // Granted: neighbours in the owner's list. Waiting: the request's ticket. Free: next in the free list, in
-  // links.next.
-  union {
-    struct {
-      uint32_t previous;
-      uint32_t next;
-    } links;
-    uint64_t ticket;
-  };
+  // Granted: the place in the owner's list. Waiting: the request's ticket. Free: the next free slot.
+  uint64_t link = 0;
   uint32_t generation = 0;
   LockMode mode = LockMode::kPw;
   State state = State::kFree;
   bool ordinary = false;  // taken by a blocking request
-
-  LockSlot() : links{0, 0} {}
 };
 static_assert(sizeof(LockSlot) == 48);
 
@@ -47,8 +38,7 @@ class LockSlab {
     if (free_ == kNone) add_block();
     const uint32_t index = free_;
     LockSlot& slot = (*this)[index];
-    free_ = slot.links.next;
-    slot.links = {kNone, kNone};
+    free_ = static_cast<uint32_t>(slot.link);
     slot.generation = next_generation_;
     // 0 is left out, so that no handle is ever kNoLock.
     next_generation_ = next_generation_ == UINT32_MAX ? 1 : next_generation_ + 1;
@@ -60,7 +50,7 @@ class LockSlab {
     LockSlot& slot = (*this)[index];
     SLUICE_ASSERT(slot.state != LockSlot::State::kFree);
     slot.state = LockSlot::State::kFree;
-    slot.links = {kNone, free_};
+    slot.link = free_;
     free_ = index;
     --used_;
   }
@@ -97,7 +87,7 @@ class LockSlab {
     const auto base = static_cast<uint32_t>(blocks_.size() * kBlockSlots);
     blocks_.push_back(std::make_unique<Block>());
     for (uint32_t i = kBlockSlots; i-- > 0;) {
-      (*this)[base + i].links = {kNone, free_};
+      (*this)[base + i].link = free_;
       free_ = base + i;
     }
   }

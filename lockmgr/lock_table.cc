@@ -62,9 +62,10 @@ std::optional<ExtentAnswer> LockTable::find_own(const Claim& claim, const Extent
     if (slot.extent == extent && slot.mode == claim.mode) same = index;
     return same == LockSlab::kNone;
   };
-  if (owner->second.count <= kShortList) {
-    uint32_t index = owner->second.first;
-    while (index != LockSlab::kNone && look_at(index)) index = slab_[index].links.next;
+  if (owner->second.size() <= kShortList) {
+    for (const uint32_t index : owner->second) {
+      if (!look_at(index)) break;
+    }
   } else {
     const auto search = [&](size_t tree) {
       granted_[tree].visit_containing(extent,
@@ -76,6 +77,18 @@ std::optional<ExtentAnswer> LockTable::find_own(const Claim& claim, const Extent
   if (same != LockSlab::kNone) return answer_for(same, LockAnswer::kSame);
   if (covering != LockSlab::kNone) return answer_for(covering, LockAnswer::kCovered);
   return std::nullopt;
+}
+
+// Nobody at all holds or waits for a part of it: the usual case of a writer, and cheaper to find out than who
+// is in the way. Readers overlap; whether they do is not worth asking.
+bool LockTable::untouched(LockMode mode, const Extent& extent) const {
+  if (mode == LockMode::kPr) return false;
+  for (const Trees* trees : {&granted_, &waiting_}) {
+    for (const IntervalTree& tree : *trees) {
+      if (!tree.empty() && tree.overlaps(extent, IntervalTree::kNobody)) return false;
+    }
+  }
+  return true;
 }
 
 LockBlocker LockTable::first_blocker(const Rivals& rivals, const Extent& extent) const {
@@ -127,11 +140,9 @@ uint32_t LockTable::add_slot(const Claim& claim, const Extent& extent, LockSlot:
 
 uint32_t LockTable::add_granted(const Claim& claim, const Extent& extent, bool ordinary) {
   const uint32_t index = add_slot(claim, extent, LockSlot::State::kGranted, ordinary);
-  Owner& owner = owners_[claim.owner.value];
-  slab_[index].links = {LockSlab::kNone, owner.first};
-  if (owner.first != LockSlab::kNone) slab_[owner.first].links.previous = index;
-  owner.first = index;
-  ++owner.count;
+  std::vector<uint32_t>& list = owners_[claim.owner.value];
+  slab_[index].link = list.size();
+  list.push_back(index);
   return index;
 }
 
@@ -144,6 +155,8 @@ void LockTable::revoke(uint32_t index, LockEvents& events) {
 }
 
 ExtentAnswer LockTable::speculate(const Claim& claim, const Rivals& rivals, const Extent& extent) {
+  if (untouched(claim.mode, extent))
+    return answer_for(add_granted(claim, extent, false), LockAnswer::kGranted);
   if (const auto own = find_own(claim, extent)) return *own;
   const LockBlocker blocker = first_blocker(rivals, extent);
   if (blocker != LockBlocker::kNone) return {LockAnswer::kDropped, blocker, kNoLock, extent, claim.mode};
@@ -165,14 +178,19 @@ Result<> LockTable::request(const LockRequest& request, LockReply& reply, LockEv
     for (const Extent& extent : request.extents) reply.extents.push_back(speculate(claim, rivals, extent));
     return {};
   }
+  bool free = true;
   for (const Extent& extent : request.extents) {
+    if (untouched(claim.mode, extent)) continue;
+    free = false;
     if (first_blocker(rivals, extent) == LockBlocker::kNone) continue;
     // What the owner holds unrevoked is in nobody's way, so a blocked extent is not covered.
     enqueue(request, rivals, reply, events);
     return {};
   }
   for (const Extent& extent : request.extents) {
-    if (const auto own = find_own(claim, extent)) {
+    // The extents of one request may cover each other.
+    const auto own = free && request.extents.size() == 1 ? std::nullopt : find_own(claim, extent);
+    if (own) {
       reply.extents.push_back(*own);
       continue;
     }
@@ -205,7 +223,7 @@ void LockTable::enqueue(const LockRequest& request, const Rivals& rivals, LockRe
   // Only now: a request does not wait for itself.
   for (const Extent& extent : request.extents) {
     const uint32_t index = add_slot(waiter.claim, extent, LockSlot::State::kWaiting, true);
-    slab_[index].ticket = ticket;
+    slab_[index].link = ticket;
     waiter.slots.push_back(index);
   }
   waiters_.emplace(ticket, std::move(waiter));
@@ -218,20 +236,18 @@ void LockTable::remove_granted(uint32_t index) {
   const LockSlot slot = slab_[index];
   granted_[tree_of(slot.mode)].erase(slot.extent, index);
   const auto owner = owners_.find(slot.owner.value);
-  if (slot.links.previous == LockSlab::kNone) {
-    owner->second.first = slot.links.next;
-  } else {
-    slab_[slot.links.previous].links.next = slot.links.next;
-  }
-  if (slot.links.next != LockSlab::kNone) slab_[slot.links.next].links.previous = slot.links.previous;
-  if (--owner->second.count == 0) owners_.erase(owner);
+  std::vector<uint32_t>& list = owner->second;
+  list[slot.link] = list.back();
+  slab_[list[slot.link]].link = slot.link;
+  list.pop_back();
+  if (list.empty()) owners_.erase(owner);
   slab_.release(index);
 
   if (waiters_.empty()) return;
   visit_rivals(waiting_, rivals_of(claim_of(slot)), slot.extent, [&](uint32_t waiting, IntervalTree::Party) {
-    Waiter& waiter = waiters_.at(slab_[waiting].ticket);
+    Waiter& waiter = waiters_.at(slab_[waiting].link);
     SLUICE_ASSERT(waiter.blockers > 0);
-    if (--waiter.blockers == 0) ready_.insert(slab_[waiting].ticket);
+    if (--waiter.blockers == 0) ready_.insert(slab_[waiting].link);
     return true;
   });
 }
@@ -241,8 +257,8 @@ void LockTable::remove_waiting(uint32_t index) {
   const LockSlot slot = slab_[index];
   waiting_[tree_of(slot.mode)].erase(slot.extent, index);
   visit_rivals(waiting_, rivals_of(claim_of(slot)), slot.extent, [&](uint32_t later, IntervalTree::Party) {
-    const uint64_t ticket = slab_[later].ticket;
-    if (ticket <= slot.ticket) return true;
+    const uint64_t ticket = slab_[later].link;
+    if (ticket <= slot.link) return true;
     Waiter& waiter = waiters_.at(ticket);
     SLUICE_ASSERT(waiter.blockers > 0);
     if (--waiter.blockers == 0) ready_.insert(ticket);
@@ -276,7 +292,7 @@ void LockTable::grant_waiter(uint64_t ticket, LockEvents& events) {
     // Those behind in the queue now wait for the lock as well, and its holder must know.
     const size_t before = wanted.size();
     visit_rivals(waiting_, rivals, slab_[index].extent, [&](uint32_t later, IntervalTree::Party) {
-      ++waiters_.at(slab_[later].ticket).blockers;
+      ++waiters_.at(slab_[later].link).blockers;
       if (wanted.size() == before) wanted.push_back(index);
       return true;
     });
@@ -342,7 +358,7 @@ size_t LockTable::evict(OwnerId owner, LockEvents& events) {
   for (const uint64_t ticket : tickets) remove_waiter(ticket);
   size_t freed = 0;
   for (auto at = owners_.find(owner.value); at != owners_.end(); at = owners_.find(owner.value)) {
-    remove_granted(at->second.first);
+    remove_granted(at->second.back());
     ++freed;
   }
   grant_ready(events);
@@ -392,8 +408,7 @@ std::vector<LockInfo> LockTable::locks_of(OwnerId owner) const {
   std::vector<LockInfo> own;
   const auto at = owners_.find(owner.value);
   if (at == owners_.end()) return own;
-  for (uint32_t i = at->second.first; i != LockSlab::kNone; i = slab_[i].links.next)
-    own.push_back(info_of(i));
+  for (const uint32_t index : at->second) own.push_back(info_of(index));
   return own;
 }
 
@@ -413,7 +428,7 @@ size_t LockTable::granted_count() const {
 
 size_t LockTable::granted_count(OwnerId owner) const {
   const auto at = owners_.find(owner.value);
-  return at == owners_.end() ? 0 : at->second.count;
+  return at == owners_.end() ? 0 : at->second.size();
 }
 
 size_t LockTable::memory_bytes() const {
@@ -423,8 +438,10 @@ size_t LockTable::memory_bytes() const {
   for (const Trees* trees : {&granted_, &waiting_}) {
     for (const IntervalTree& tree : *trees) bytes += tree.memory_bytes();
   }
-  bytes += owners_.bucket_count() * sizeof(void*) +
-           owners_.size() * (sizeof(Owner) + sizeof(uint64_t) + kNodeBytes);
+  bytes += owners_.bucket_count() * sizeof(void*);
+  for (const auto& [owner, list] : owners_) {
+    bytes += sizeof(owner) + sizeof(list) + kNodeBytes + list.capacity() * sizeof(uint32_t);
+  }
   for (const auto& [ticket, waiter] : waiters_) {
     bytes += sizeof(ticket) + sizeof(Waiter) + kNodeBytes + waiter.slots.capacity() * sizeof(uint32_t);
   }
@@ -441,9 +458,12 @@ void LockTable::check() const {
     return at.overlaps(b.extent) && modes_conflict(a.owner, a.mode, a.group, b.owner, b.mode, b.group);
   };
   size_t listed = 0;
-  for (const auto& [owner, state] : owners_) {
-    SLUICE_ASSERT(locks_of(OwnerId(owner)).size() == state.count && state.count > 0);
-    listed += state.count;
+  for (const auto& [owner, list] : owners_) {
+    SLUICE_ASSERT(!list.empty());
+    for (size_t i = 0; i < list.size(); ++i) {
+      SLUICE_ASSERT(slab_[list[i]].link == i && slab_[list[i]].owner.value == owner);
+    }
+    listed += list.size();
   }
   SLUICE_ASSERT(listed == held.size());
   for (size_t i = 0; i < held.size(); ++i) {

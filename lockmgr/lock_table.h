@@ -121,7 +121,7 @@ class LockTable {
 
   std::optional<LockInfo> find(LockHandle handle) const;
   std::vector<LockInfo> locks() const;                  // by begin, then handle
-  std::vector<LockInfo> locks_of(OwnerId owner) const;  // newest first
+  std::vector<LockInfo> locks_of(OwnerId owner) const;  // in no order
   std::vector<LockWaiterInfo> waiters() const;          // by ticket
 
   size_t granted_count() const;
@@ -155,10 +155,6 @@ class LockTable {
     uint64_t blockers = 0;
     std::vector<uint32_t> slots;
   };
-  struct Owner {
-    uint32_t first = LockSlab::kNone;
-    uint32_t count = 0;
-  };
 
   static Rivals rivals_of(const Claim& claim);
   static IntervalTree::Party party_of(const Claim& claim);
@@ -167,6 +163,7 @@ class LockTable {
 
   std::optional<ExtentAnswer> find_own(const Claim& claim, const Extent& extent) const;
   bool answers_own(const LockSlot& slot, const Claim& claim, const Extent& extent) const;
+  bool untouched(LockMode mode, const Extent& extent) const;
   LockBlocker first_blocker(const Rivals& rivals, const Extent& extent) const;
   ExtentAnswer speculate(const Claim& claim, const Rivals& rivals, const Extent& extent);
   Extent grow(const Rivals& rivals, const Extent& asked) const;
@@ -195,9 +192,9 @@ class LockTable {
   LockSlab slab_;
   Trees granted_;
   Trees waiting_;
-  std::unordered_map<uint64_t, Owner> owners_;  // those with granted locks
-  std::map<uint64_t, Waiter> waiters_;          // by ticket
-  std::set<uint64_t> ready_;                    // tickets of waiters with no blockers; empty between calls
+  std::unordered_map<uint64_t, std::vector<uint32_t>> owners_;  // the slots of those with granted locks
+  std::map<uint64_t, Waiter> waiters_;                          // by ticket
+  std::set<uint64_t> ready_;  // tickets of waiters with no blockers; empty between calls
   uint64_t next_ticket_ = 1;
   Contention contention_;
 };
