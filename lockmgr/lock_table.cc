@@ -206,11 +206,12 @@ void LockTable::enqueue(const LockRequest& request, const Rivals& rivals, LockRe
                         LockEvents& events) {
   const uint64_t ticket = next_ticket_++;
   Waiter waiter{{request.owner, request.mode, request.group}, request.flags, 0, {}};
-  bool waits_for_ordinary = false;
+  bool takes_ordinary = false;
   for (const Extent& extent : request.extents) {
     visit_rivals(granted_, rivals, extent, [&](uint32_t index, IntervalTree::Party) {
       ++waiter.blockers;
-      waits_for_ordinary = waits_for_ordinary || slab_[index].ordinary;
+      const LockSlot& slot = slab_[index];
+      takes_ordinary = takes_ordinary || (slot.ordinary && slot.state == LockSlot::State::kGranted);
       revoke(index, events);
       return true;
     });
@@ -227,7 +228,7 @@ void LockTable::enqueue(const LockRequest& request, const Rivals& rivals, LockRe
     waiter.slots.push_back(index);
   }
   waiters_.emplace(ticket, std::move(waiter));
-  if (waits_for_ordinary) contention_.waited_for_ordinary_lock();
+  if (takes_ordinary) contention_.ordinary_lock_taken_away();
   reply.waiting = true;
   reply.ticket = Ticket(ticket);
 }
