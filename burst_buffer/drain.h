@@ -27,31 +27,34 @@ class DrainSink {
   // Bytes of user data in one full stripe.
   virtual Result<Length> stripe_bytes(ContainerId container) = 0;
   // One stripe of these pieces, one behind the other. Durable on return.
-  virtual Result<StripeId> place(ContainerId container, std::span<const std::span<const std::byte>> pieces) = 0;
+  virtual Result<StripeId> place(ContainerId container,
+                                 std::span<const std::span<const std::byte>> pieces) = 0;
   // Atomically; durable on return. kConflict when `from` is not the published version.
-  virtual Result<> publish(ContainerId container, Epoch from, Epoch to, std::optional<Length> cut, Length size,
-                           std::span<const PublishedExtent> extents) = 0;
+  virtual Result<> publish(ContainerId container, Epoch from, Epoch to, std::optional<Length> cut,
+                           Length size, std::span<const PublishedExtent> extents) = 0;
   virtual void discard(StripeId stripe) = 0;
 };
 
 enum class DrainPolicy { kImmediate, kOnSync, kWatermark, kIdle };
 
 struct DrainStatus {
-  std::string state;         // "idle", "draining", "blocked: <why>"
+  std::string state;  // "idle", "draining", "blocked: <why>"
   uint64_t bytes_left = 0;
   uint64_t bytes_drained = 0;  // since start
 };
 
-// One thread. Write ordering: place (durable) -> placed() in the log -> publish (durable) -> drained() in the log. The worst
-// crash between two steps leaves a stripe that nothing refers to, or work done once more; never a byte lost or shown early.
+// One thread. Write ordering: place (durable) -> placed() in the log -> publish (durable) -> drained() in the
+// log. The worst crash between two steps leaves a stripe that nothing refers to, or work done once more;
+// never a byte lost or shown early.
 class Drain {
  public:
   struct Options {
     DrainPolicy policy = DrainPolicy::kImmediate;
     double high_watermark = 0.7;  // of the hot tier: above it open transactions are placed too
     double low_watermark = 0.4;
-    uint64_t retry_ms = 500;      // after a failure of the sink
-    // The hot tier has free room again, or a failure made waiting pointless (then an error). From the drain's thread.
+    uint64_t retry_ms = 500;  // after a failure of the sink
+    // The hot tier has free room again, or a failure made waiting pointless (then an error). From the drain's
+    // thread.
     std::function<void(Result<>)> on_progress;
   };
 
@@ -65,7 +68,8 @@ class Drain {
   virtual void kick() = 0;
   // A writer waits for room: places open transactions as well until it is there.
   virtual void want_room(Length length) = 0;
-  // One round over all containers on the calling thread, for tests and simulation (never together with start()).
+  // One round over all containers on the calling thread, for tests and simulation (never together with
+  // start()).
   virtual Result<> run_once(bool include_open) = 0;
   virtual DrainStatus status() = 0;
 };

@@ -16,8 +16,8 @@
 
 // The hot tier: staged writes and transactions that outlive the process, in front of the storage tier.
 //
-// It is the staging log (what survives), the slab allocator (where bytes lie) and the stage index (what a reader sees),
-// kept in step. Epochs are per container: commit allots the next one.
+// It is the staging log (what survives), the slab allocator (where bytes lie) and the stage index (what a
+// reader sees), kept in step. Epochs are per container: commit allots the next one.
 namespace sluice::burst_buffer {
 
 inline constexpr size_t kMaxRecordExtents = 1024;
@@ -28,8 +28,8 @@ struct Slab {
   Length length;
 };
 
-// Where the bytes of a staged extent are: in the hot tier, or already in a stripe of the storage tier (an open
-// transaction larger than the hot tier is placed before it is committed).
+// Where the bytes of a staged extent are: in the hot tier, or already in a stripe of the storage tier (an
+// open transaction larger than the hot tier is placed before it is committed).
 struct StagedPlace {
   enum class Tier : uint8_t { kHot, kStripe };
   Tier tier = Tier::kHot;
@@ -55,8 +55,8 @@ struct Segment {
   uint64_t stripe_offset = 0;
 };
 
-// What a reader of an extent finds, in order and without gaps: staged bytes, bytes placed in a stripe, "ask the published
-// version below", or zeros (beyond a truncation that is not yet published).
+// What a reader of an extent finds, in order and without gaps: staged bytes, bytes placed in a stripe, "ask
+// the published version below", or zeros (beyond a truncation that is not yet published).
 struct View {
   std::vector<Segment> segments;
   std::unique_ptr<Pin> pin;
@@ -83,17 +83,17 @@ struct Usage {
 // What one container has to give to the storage tier.
 struct DrainWork {
   ContainerId container;
-  Epoch from;                                // published already
-  Epoch to;                                  // the newest committed; equal to `from` when only open transactions have bytes
+  Epoch from;  // published already
+  Epoch to;    // the newest committed; equal to `from` when only open transactions have bytes
   std::optional<Length> cut;
   Length size;
   struct Piece {
     Extent extent;
     StagedPlace place;
-    std::optional<TxnId> open_txn;           // set: not committed yet
-    std::span<const std::byte> bytes;        // for kHot
+    std::optional<TxnId> open_txn;     // set: not committed yet
+    std::span<const std::byte> bytes;  // for kHot
   };
-  std::vector<Piece> pieces;                 // committed ones cover no byte twice
+  std::vector<Piece> pieces;  // committed ones cover no byte twice
   std::unique_ptr<Pin> pin;
 };
 
@@ -104,44 +104,62 @@ struct PlacedPiece {
   uint64_t stripe_offset = 0;
 };
 
-// Thread-safe.
+// Thread-safe. Flushes never hold up readers: what changes the log goes through one mutex, what is read
+// through another that no I/O happens under. A transaction's own bytes are flushed before its commit takes
+// the log, so other writers wait only for the two small flushes of the commit's record.
+//
+// After a failed flush nothing is known about what is durable: the tier then refuses every change (kIo, the
+// first failure's words) and goes on answering readers; a restart recovers from what the medium has. A commit
+// that fails in its last flush is outcome_unknown until then.
+//
+// Whoever publishes a version past the hot tier (a rollback) drains and forgets the container first: epochs
+// are counted here.
 class HotTier {
  public:
   struct Options {
-    std::string path;             // of the pool file
-    uint64_t size_bytes = 0;      // used when the file is created; an existing file keeps its size
-    // The published version of a container, asked at recovery: a log that missed its own "drained" record is put right by it.
-    // Nothing for a container that no longer exists: its records are dropped.
+    std::string path;         // of the pool file; names the tier in messages
+    uint64_t size_bytes = 0;  // used when the file is created; an existing file keeps its size
+    // The published version of a container; nothing for one that does not exist. Asked with no lock of the
+    // hot tier held: at recovery (a log that missed its own "drained" record is put right by the answer, the
+    // records of a container that no longer exists are dropped), at the first transaction of a container, and
+    // by reconcile(). Without it containers are taken to begin empty at epoch 0.
     std::function<std::optional<CommitInfo>(ContainerId)> published;
   };
 
-  // Creates or recovers. After a crash: committed transactions are there whole, uncommitted ones are there up to their last
-  // surviving record (the engine resumes or aborts them), nothing else is.
+  // Creates or recovers; with a null `domain` the PMDK pool file options.path is opened. After a crash:
+  // committed transactions are there whole, uncommitted ones are there up to their last surviving record (the
+  // engine resumes or aborts them), nothing else is. The bytes of uncommitted records are checked against
+  // their checksums here, because a power loss may have kept a record and lost its bytes; those of committed
+  // ones were persisted before the commit, and are checked when they leave (verify). kCorrupt with data_loss:
+  // the log is damaged behind what was durable. kBusy: another process has the pool open.
   static Result<std::unique_ptr<HotTier>> open(Options options, std::shared_ptr<PersistDomain> domain);
   virtual ~HotTier() = default;
 
   // --- writing ---
-  // kNoSpace (retryable) when no slab of that size is free now.
+  // kNoSpace (retryable) when no slab of that size is free now; kTooLarge when none ever will be.
   virtual Result<Slab> reserve(Length length) = 0;
   virtual std::span<std::byte> bytes(const Slab& slab) = 0;
   virtual void cancel(const Slab& slab) = 0;
 
-  // After each of these returns, the record survives a crash of the process; it survives a power loss after the next
-  // persist() or commit(). Unknown transactions are kNotFound.
+  // After each of these returns, the record survives a crash of the process; it survives a power loss after
+  // the next persist() or commit(). Unknown transactions are kNotFound, a begin of a known one kExists, a
+  // begin in a container that `published` does not know kNotFound. kNoSpace (retryable): the log has no room
+  // until the drain has moved something.
   virtual Result<> begin(TxnId txn, ContainerId container, SessionId session) = 0;
-  // One record for a list of extents whose bytes lie one behind the other in the slab, from its start, without gaps (their
-  // lengths sum up to slab.length; at most kMaxRecordExtents; later ones of the list lie over earlier ones).
-  // `checksums`: block_checksums() of the whole slab's bytes (base/checksum.h). Takes the slab over, also on failure. Answers
-  // the record's sequence number.
+  // One record for a list of extents whose bytes lie one behind the other in the slab, from its start,
+  // without gaps (their lengths sum up to slab.length; at most kMaxRecordExtents; later ones of the list lie
+  // over earlier ones). `checksums`: block_checksums() of the whole slab's bytes (base/checksum.h). Takes the
+  // slab over, also on failure. Answers the record's sequence number.
   virtual Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                                  std::span<const uint32_t> checksums) = 0;
   virtual Result<uint64_t> truncate(TxnId txn, Length size) = 0;
+  // Durable on return: its slabs are free.
   virtual Result<> abort(TxnId txn) = 0;
   virtual Result<> persist() = 0;
 
-  // The transaction becomes the container's next epoch, whole, durable on return as the medium can. An empty transaction
-  // commits too, without a new epoch. Committing a committed transaction again answers what it answered (remembered until the
-  // epoch is drained; then kNotFound).
+  // The transaction becomes the container's next epoch, whole, durable on return as the medium can. An empty
+  // transaction commits too, without a new epoch. Committing a committed transaction again answers what it
+  // answered (remembered until the epoch is drained; then kNotFound).
   virtual Result<CommitInfo> commit(TxnId txn) = 0;
 
   // --- reading ---
@@ -150,25 +168,39 @@ class HotTier {
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;
+  // Bytes of the file, committed or in open transactions, that no published version has yet, wherever they
+  // are staged.
   virtual uint64_t undrained_bytes(ContainerId container) = 0;
   virtual std::vector<TransactionInfo> open_transactions() = 0;
-  // The sequence number of the newest record; it only grows over the life of the pool. The log is always a prefix of what was
-  // appended, so a client whose newest acknowledged record is at most this has lost nothing.
+  // The number of the newest write or truncation. After open(): every one up to it survived, so a client
+  // whose newest acknowledged record is at most this has lost nothing in this restart (numbers of lost
+  // records are never given again, so TransactionInfo::last_record says the same of one transaction over any
+  // number of restarts).
   virtual uint64_t last_record() = 0;
-  // Checks the record's block checksums over the blocks of its slab that hold this piece, before the bytes leave the hot tier.
-  // kCorrupt when they do not match.
+  // Checks the record's block checksums over the blocks of its slab that hold this piece, before the bytes
+  // leave the hot tier. kCorrupt when they do not match.
   virtual Result<> verify(const DrainWork::Piece& piece) = 0;
 
   // --- draining (see drain.h) ---
+  // Containers with a committed epoch that is not published.
   virtual std::vector<ContainerId> undrained() = 0;
-  // With `include_open`, bytes of open transactions are offered too.
+  // With `include_open`, hot bytes of open transactions are offered too. Committed pieces are offered in
+  // either tier.
   virtual DrainWork drain_work(ContainerId container, bool include_open) = 0;
-  // These pieces lie durable in stripes now: their slabs are freed (when unpinned). Pieces overwritten or gone meanwhile are
-  // passed over; answers the stripes that nothing here refers to any more (to discard), durable before they are answered.
-  virtual Result<std::vector<StripeId>> placed(ContainerId container, std::span<const PlacedPiece> pieces) = 0;
+  // These pieces lie durable in stripes now: their slabs are freed (when unpinned). Pieces overwritten or
+  // gone meanwhile are passed over; answers the stripes that nothing here refers to any more, of any
+  // container (to discard), durable before they are answered. Never answered: stripes of committed pieces,
+  // because the drain may be publishing them at this moment; those that no version takes up are left to the
+  // storage tier's orphan collection. May be called with no pieces.
+  virtual Result<std::vector<StripeId>> placed(ContainerId container,
+                                               std::span<const PlacedPiece> pieces) = 0;
   // The storage tier published this epoch: records up to it are forgotten.
   virtual Result<> drained(ContainerId container, Epoch epoch) = 0;
-  // The container was removed: everything of it is forgotten; answers its stripes, to discard.
+  // Asks Options::published again, after a publish with unknown outcome or a conflict, and forgets what it
+  // covers. Answers the published epoch. kConflict: a version was published that did not come from here.
+  virtual Result<Epoch> reconcile(ContainerId container) = 0;
+  // The container was removed: everything of it is forgotten, open transactions too; answers stripes as
+  // placed() does.
   virtual Result<std::vector<StripeId>> forget(ContainerId container) = 0;
   // Stripes that records refer to: they must outlive an orphan collection.
   virtual std::set<StripeId> stripes_in_use() = 0;

@@ -4,15 +4,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
 namespace sluice::burst_buffer {
 
-// A mapped pool of bytes and the way they are made durable. Thread-safe: several threads may persist disjoint ranges.
+// A mapped pool of bytes and the way they are made durable. Thread-safe: several threads may persist disjoint
+// ranges.
 //
-// Stores into memory() survive a crash of the process at once, in any order and in part; they survive a power loss when
-// persist() of their range has returned. An aligned 8-byte store is never torn.
+// Stores into memory() survive a crash of the process at once, in any order and in part; they survive a power
+// loss when persist() of their range has returned. An aligned 8-byte store is never torn.
 class PersistDomain {
  public:
   virtual ~PersistDomain() = default;
@@ -20,6 +22,14 @@ class PersistDomain {
   // False for a fresh pool, whose memory is all zeros where the staging log keeps its headers.
   virtual bool existed() const = 0;
   virtual Result<> persist(const void* begin, size_t length) = 0;
+  // Every one of these ranges, in no order among them. May persist what lies between them too: on a disk the
+  // price is one wait for the device, whatever the number of ranges.
+  virtual Result<> persist_all(std::vector<std::span<const std::byte>> ranges) {
+    for (const auto& range : ranges) {
+      if (auto ok = persist(range.data(), range.size()); !ok) return ok;
+    }
+    return {};
+  }
   // "persistent memory", "memory file", "disk": for the status, in plain words.
   virtual std::string medium() const = 0;
   // What it outlives: "power loss", "process crash".

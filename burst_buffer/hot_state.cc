@@ -1,0 +1,322 @@
+#include "burst_buffer/hot_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace sluice::burst_buffer {
+namespace {
+
+Result<> impossible(const LogRecord& record, const char* why) {
+  return fail(ErrorCode::kCorrupt, fmt::format("the staging log says \"{}\", but {}", describe(record), why));
+}
+
+}  // namespace
+
+HotState::HotState(uint64_t data_bytes, std::shared_ptr<SlabPool> pool)
+    : data_bytes_(data_bytes), pool_(std::move(pool)) {}
+
+Result<> HotState::apply(const LogRecord& record) {
+  return std::visit([this](const auto& r) { return on(r); }, record);
+}
+
+const HotState::Txn* HotState::txn(TxnId id) const {
+  const auto found = txns_.find(id);
+  return found == txns_.end() ? nullptr : &found->second;
+}
+
+HotState::Txn* HotState::txn(TxnId id) {
+  const auto found = txns_.find(id);
+  return found == txns_.end() ? nullptr : &found->second;
+}
+
+const HotState::Container* HotState::container(ContainerId id) const {
+  const auto found = containers_.find(id);
+  return found == containers_.end() ? nullptr : &found->second;
+}
+
+std::optional<CommitInfo> HotState::remembered(TxnId id) const {
+  const auto found = remembered_.find(id);
+  return found == remembered_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<CommitInfo> HotState::published(ContainerId id) const {
+  if (const Container* c = container(id)) return c->published;
+  const auto found = resting_.find(id);
+  return found == resting_.end() ? std::nullopt : std::optional(found->second);
+}
+
+CommitInfo HotState::next_commit(TxnId id) const {
+  const Txn* t = txn(id);
+  SLUICE_ASSERT(t != nullptr);
+  const Container& c = containers_.at(t->container);
+  const bool empty = c.index.layer(id).untouched();
+  return {empty ? c.committed : Epoch(c.committed.value + 1), c.index.size(id, c.published.size)};
+}
+
+std::optional<Length> HotState::size_at(const Container& c, Epoch epoch) const {
+  if (epoch == c.published.epoch) return c.published.size;
+  for (const CommitRecord& commit : c.commits) {
+    if (commit.epoch == epoch) return commit.size;
+  }
+  return std::nullopt;
+}
+
+bool HotState::is_cut_off(TxnId txn, uint64_t record) const {
+  const auto found = cut_off_.find(txn);
+  return found != cut_off_.end() && record >= found->second;
+}
+
+bool HotState::next_number(uint64_t record) {
+  if (record <= highest_record_) return false;
+  highest_record_ = record;
+  return true;
+}
+
+Result<std::shared_ptr<Keeper>> HotState::keep_slab(const WriteRecord& r) {
+  const bool inside = r.slab.offset % kGranuleBytes == 0 && r.slab.offset < data_bytes_ &&
+                      r.slab.length.value <= data_bytes_ - r.slab.offset;
+  if (!inside) return fail(impossible(r, "there is no such slab").error());
+  auto hold = std::make_shared<SlabHold>(r.slab, r.checksums, r.record, r.txn);
+  if (pool_ && loading_ && !pool_->adopt_found(hold)) {
+    return fail(impossible(r, "another record has that slab").error());
+  }
+  if (pool_ && !loading_) pool_->adopt(hold);
+  return std::make_shared<Keeper>(std::move(hold), r.slab.length.value, retired_);
+}
+
+std::shared_ptr<Keeper> HotState::keep_stripe(StripeId stripe) {
+  auto hold = pool_ ? pool_->stripe(stripe) : std::make_shared<StripeHold>(stripe);
+  return std::make_shared<Keeper>(std::move(hold), 0, retired_);
+}
+
+void HotState::rest_if_idle(ContainerId id) {
+  const Container& c = containers_.at(id);
+  if (!c.index.idle() || c.committed != c.published.epoch) return;
+  for (const CommitRecord& commit : c.commits) remembered_.erase(commit.txn);
+  resting_[id] = c.published;
+  containers_.erase(id);
+}
+
+Result<> HotState::on(const BeginRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  if (txns_.contains(r.txn) || remembered_.contains(r.txn))
+    return impossible(r, "that transaction exists already");
+  txns_.emplace(r.txn, Txn{r.container, r.session, r.last_record, {}, {}});
+  found->second.index.open(r.txn);
+  found->second.index.restore_layer(r.txn, r.cut, r.floor);
+  return {};
+}
+
+Result<> HotState::on(const WriteRecord& r) {
+  if (!next_number(r.record)) return impossible(r, "a later record came before it");
+  if (r.epoch != Epoch(0)) {
+    const auto found = containers_.find(r.container);
+    if (found == containers_.end()) return impossible(r, "that container was never introduced");
+    if (r.epoch <= found->second.published.epoch || found->second.committed < r.epoch) {
+      return impossible(r, "that epoch is not waiting to be published");
+    }
+  } else {
+    const Txn* t = txn(r.txn);
+    if (t == nullptr || t->container != r.container) return impossible(r, "that transaction is not open");
+    if (is_cut_off(r.txn, r.record)) return {};
+  }
+  auto keeper = keep_slab(r);
+  if (!keeper) return fail(keeper.error());
+
+  const StagedPiece whole{{StagedPlace::Tier::kHot, r.slab.offset, 0, r.record}, r.epoch, *keeper};
+  StageIndex& index = containers_.at(r.container).index;
+  for (const SlabPart& part : r.parts) {
+    const StagedPiece piece = whole.advanced(Length(part.offset));
+    if (r.epoch == Epoch(0)) {
+      index.write(r.txn, part.extent, piece);
+    } else {
+      index.restore_piece(std::nullopt, part.extent, piece);
+    }
+  }
+  if (r.epoch != Epoch(0)) return {};
+  Txn& t = *txn(r.txn);
+  t.last_record = std::max(t.last_record, r.record);
+  if (!loading_) t.dirty.push_back({r.record, r.slab});
+  return {};
+}
+
+Result<> HotState::on(const TruncateRecord& r) {
+  if (!next_number(r.record)) return impossible(r, "a later record came before it");
+  Txn* t = txn(r.txn);
+  if (t == nullptr) return impossible(r, "that transaction is not open");
+  if (is_cut_off(r.txn, r.record)) return {};
+  containers_.at(t->container).index.truncate(r.txn, r.size);
+  t->last_record = std::max(t->last_record, r.record);
+  return {};
+}
+
+Result<> HotState::on(const CommitRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  Container& c = found->second;
+  if (r.remembered) {
+    const bool in_order = c.commits.empty() || c.commits.back().epoch <= r.epoch;
+    if (!in_order || r.epoch <= c.published.epoch || c.committed < r.epoch || remembered_.contains(r.txn) ||
+        txns_.contains(r.txn)) {
+      return impossible(r, "it cannot have been committed so");
+    }
+  } else {
+    const Txn* t = txn(r.txn);
+    if (t == nullptr || t->container != r.container) return impossible(r, "that transaction is not open");
+    const CommitInfo expected = next_commit(r.txn);
+    if (expected.epoch != r.epoch || expected.size != r.size)
+      return impossible(r, "it was not the next epoch, or of another size");
+    c.index.commit(r.txn, r.epoch);
+    c.committed = r.epoch;
+    txns_.erase(r.txn);
+  }
+  if (c.published.epoch < r.epoch) {
+    c.commits.push_back({r.txn, r.container, r.epoch, r.size, true});
+    remembered_[r.txn] = {r.epoch, r.size};
+  }
+  if (!r.remembered) rest_if_idle(r.container);
+  return {};
+}
+
+Result<> HotState::on(const AbortRecord& r) {
+  const Txn* t = txn(r.txn);
+  if (t == nullptr) return impossible(r, "that transaction is not open");
+  const ContainerId container = t->container;
+  containers_.at(container).index.abort(r.txn);
+  txns_.erase(r.txn);
+  rest_if_idle(container);
+  return {};
+}
+
+Result<> HotState::on(const PlacedRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  if (r.txn && !found->second.index.is_open(*r.txn)) return impossible(r, "that transaction is not open");
+  for (const StripePart& p : r.parts) {
+    const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
+    found->second.index.move(r.txn, p.extent, p.record, place, keep_stripe(p.stripe));
+  }
+  return {};
+}
+
+Result<> HotState::on(const DrainedRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  Container& c = found->second;
+  if (r.published.epoch < c.published.epoch) return impossible(r, "a higher epoch was published before");
+  c.index.drained(r.published.epoch);
+  c.published = r.published;
+  c.committed = std::max(c.committed, r.published.epoch);
+  std::erase_if(c.commits, [&](const CommitRecord& commit) {
+    if (r.published.epoch < commit.epoch) return false;
+    remembered_.erase(commit.txn);
+    return true;
+  });
+  rest_if_idle(r.container);
+  return {};
+}
+
+Result<> HotState::on(const ForgetRecord& r) {
+  const auto found = containers_.find(r.container);
+  resting_.erase(r.container);
+  if (found == containers_.end()) return {};
+  for (const CommitRecord& commit : found->second.commits) remembered_.erase(commit.txn);
+  std::erase_if(txns_, [&](const auto& entry) { return entry.second.container == r.container; });
+  containers_.erase(found);
+  return {};
+}
+
+Result<> HotState::on(const ContainerRecord& r) {
+  if (containers_.contains(r.container)) return impossible(r, "that container is there already");
+  std::map<Epoch, Length> cuts;
+  for (const auto& [epoch, cut] : r.cuts) {
+    if (epoch <= r.published.epoch || r.committed < epoch)
+      return impossible(r, "that epoch is not waiting to be published");
+    cuts.emplace(epoch, cut);
+  }
+  Container& c = containers_[r.container];
+  c.published = r.published;
+  c.committed = r.committed;
+  c.index.restore_committed(std::move(cuts), r.floor);
+  resting_.erase(r.container);
+  return {};
+}
+
+Result<> HotState::on(const StripeRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  const Container& c = found->second;
+  const bool waiting = c.published.epoch < r.epoch && r.epoch <= c.committed;
+  if (r.txn ? !c.index.is_open(*r.txn) || r.epoch != Epoch(0) : !waiting)
+    return impossible(r, "it has no such owner");
+  for (const StripePart& p : r.parts) {
+    const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
+    found->second.index.restore_piece(r.txn, p.extent, {place, r.epoch, keep_stripe(p.stripe)});
+  }
+  return {};
+}
+
+namespace {
+
+// Gathers the pieces of one container into records, writes by their number.
+class Gatherer {
+ public:
+  Gatherer(ContainerId container, std::map<uint64_t, WriteRecord>& writes, std::vector<LogRecord>& records)
+      : container_(container), writes_(writes), records_(records) {}
+
+  void layer(std::optional<TxnId> txn, const ExtentMap<StagedPiece>& pieces) {
+    std::map<Epoch, StripeRecord> stripes;
+    pieces.for_each([&](Extent extent, const StagedPiece& piece) {
+      if (piece.place.tier == StagedPlace::Tier::kHot) return hot(extent, piece);
+      auto& record =
+          stripes.try_emplace(piece.epoch, StripeRecord{container_, txn, piece.epoch, {}}).first->second;
+      record.parts.push_back({extent, piece.place.record, StripeId(piece.place.where), piece.place.offset});
+    });
+    for (auto& [epoch, record] : stripes) records_.push_back(std::move(record));
+  }
+
+ private:
+  void hot(Extent extent, const StagedPiece& piece) {
+    const auto& keeper = *static_cast<const Keeper*>(piece.keep.get());
+    const auto& hold = static_cast<const SlabHold&>(*keeper.hold());
+    auto [at, fresh] = writes_.try_emplace(hold.record);
+    if (fresh) {
+      at->second = {hold.txn, container_, piece.epoch, hold.record, hold.slab, hold.checksums, {}};
+    }
+    at->second.parts.push_back({extent, piece.place.offset});
+  }
+
+  ContainerId container_;
+  std::map<uint64_t, WriteRecord>& writes_;
+  std::vector<LogRecord>& records_;
+};
+
+}  // namespace
+
+std::vector<LogRecord> HotState::live_records() const {
+  std::vector<LogRecord> records;
+  for (const auto& [id, c] : containers_) {
+    if (c.index.idle() && c.committed == c.published.epoch) continue;
+    records.push_back(ContainerRecord{
+        id, c.published, c.committed, c.index.floor(), {c.index.cuts().begin(), c.index.cuts().end()}});
+    for (const CommitRecord& commit : c.commits) records.push_back(commit);
+  }
+  for (const auto& [id, t] : txns_) {
+    const StageLayer& layer = containers_.at(t.container).index.layer(id);
+    records.push_back(BeginRecord{id, t.container, t.session, t.last_record, layer.cut, layer.floor});
+  }
+  std::map<uint64_t, WriteRecord> writes;
+  for (const auto& [id, c] : containers_) {
+    Gatherer gather(id, writes, records);
+    gather.layer(std::nullopt, c.index.committed());
+    for (const auto& [txn, layer] : c.index.open_layers()) gather.layer(txn, layer.pieces);
+  }
+  for (auto& [number, write] : writes) records.push_back(std::move(write));
+  return records;
+}
+
+}  // namespace sluice::burst_buffer

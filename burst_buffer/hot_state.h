@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "burst_buffer/log_record.h"
+#include "burst_buffer/slab_pool.h"
+#include "burst_buffer/stage_index.h"
+
+namespace sluice::burst_buffer {
+
+// The state of the hot tier as a function of its log: transactions, containers, and who needs which bytes.
+// The same apply() serves the living tier and recovery. Not thread-safe; does no I/O.
+class HotState {
+ public:
+  struct Dirty {
+    uint64_t record = 0;
+    Slab slab;
+  };
+  struct Txn {
+    ContainerId container;
+    SessionId session;
+    uint64_t last_record = 0;
+    std::vector<Dirty> dirty;                    // slabs not persisted yet, by record
+    std::vector<std::shared_ptr<Hold>> retired;  // what its own later records replaced, see Retired
+  };
+  struct Container {
+    StageIndex index;
+    CommitInfo published;               // the version below the index
+    Epoch committed;                    // the newest
+    std::vector<CommitRecord> commits;  // the answers given for epochs that are not published, by epoch
+  };
+
+  // Without a pool: for replaying a log, holds give nothing back. With one: `loading` a checkpoint, whose
+  // slabs are taken from the free space, until loaded() is called.
+  explicit HotState(uint64_t data_bytes, std::shared_ptr<SlabPool> pool = nullptr);
+  HotState(const HotState&) = delete;
+  HotState& operator=(const HotState&) = delete;
+  void loaded() { loading_ = false; }
+
+  // Writes and truncations of this transaction from this record on are passed over in apply(): their bytes
+  // did not survive.
+  void cut_off(TxnId txn, uint64_t record) { cut_off_[txn] = record; }
+  const std::map<TxnId, uint64_t>& cut_off() const { return cut_off_; }
+
+  // The state after this record. kCorrupt, and nothing changed that matters, when it cannot follow the ones
+  // before.
+  Result<> apply(const LogRecord& record);
+
+  // Records that lead from nothing to this state.
+  std::vector<LogRecord> live_records() const;
+
+  const Txn* txn(TxnId id) const;
+  Txn* txn(TxnId id);
+  const Container* container(ContainerId id) const;
+  const std::map<TxnId, Txn>& txns() const { return txns_; }
+  const std::map<ContainerId, Container>& containers() const { return containers_; }
+  // The answer a commit got, while it is remembered.
+  std::optional<CommitInfo> remembered(TxnId id) const;
+  // The published version of a container, as far as it was ever heard here.
+  std::optional<CommitInfo> published(ContainerId id) const;
+  // What committing this open transaction now gives.
+  CommitInfo next_commit(TxnId id) const;
+  // Size of an unpublished (or the published) epoch; nothing when it is not known.
+  std::optional<Length> size_at(const Container& container, Epoch epoch) const;
+
+  Retired& retired() { return retired_; }
+  uint64_t live_bytes() const { return retired_.live_bytes; }
+
+ private:
+  Result<> on(const BeginRecord& r);
+  Result<> on(const WriteRecord& r);
+  Result<> on(const TruncateRecord& r);
+  Result<> on(const CommitRecord& r);
+  Result<> on(const AbortRecord& r);
+  Result<> on(const PlacedRecord& r);
+  Result<> on(const DrainedRecord& r);
+  Result<> on(const ForgetRecord& r);
+  Result<> on(const ContainerRecord& r);
+  Result<> on(const StripeRecord& r);
+
+  bool is_cut_off(TxnId txn, uint64_t record) const;
+  // Numbers of writes and truncations grow along the log.
+  bool next_number(uint64_t record);
+  Result<std::shared_ptr<Keeper>> keep_slab(const WriteRecord& r);
+  std::shared_ptr<Keeper> keep_stripe(StripeId stripe);
+  // A container with nothing left in it is forgotten, but for what is published of it.
+  void rest_if_idle(ContainerId id);
+
+  const uint64_t data_bytes_;
+  const std::shared_ptr<SlabPool> pool_;
+  bool loading_ = true;  // or replaying
+  uint64_t highest_record_ = 0;
+  Retired retired_;  // before everything that has keepers
+  std::map<ContainerId, Container> containers_;
+  std::map<ContainerId, CommitInfo> resting_;
+  std::map<TxnId, Txn> txns_;
+  std::map<TxnId, CommitInfo> remembered_;
+  std::map<TxnId, uint64_t> cut_off_;
+};
+
+}  // namespace sluice::burst_buffer

@@ -1,0 +1,779 @@
+#include "burst_buffer/hot_tier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/checksum.h"
+#include "base/log.h"
+#include "burst_buffer/hot_recovery.h"
+#include "burst_buffer/hot_state.h"
+#include "burst_buffer/pmem/pmem_domain.h"
+#include "burst_buffer/slab_pool.h"
+#include "burst_buffer/staging_log.h"
+
+namespace sluice::burst_buffer {
+namespace {
+
+using Room = StagingLog::Room;
+
+// A placed record names at most this many parts, so that it fits in any log half.
+constexpr size_t kMaxPartsPerRecord = 64;
+
+struct HoldsPin final : Pin {
+  std::vector<std::shared_ptr<Hold>> holds;
+};
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= 10 * 1024 * 1024) return fmt::format("{} MiB", bytes / (1024 * 1024));
+  if (bytes >= 10 * 1024) return fmt::format("{} KiB", bytes / 1024);
+  return fmt::format("{} bytes", bytes);
+}
+
+// Locks: log_mutex_ is held by everything that appends, through its flushes; state_mutex_ by everything that
+// reads or changes the state, never through I/O. The first before the second. A holder of log_mutex_ may read
+// what only appenders change (everything in state_ but Txn::dirty and Txn::retired) without the second.
+class StagedHotTier final : public HotTier {
+ public:
+  StagedHotTier(Options options, std::shared_ptr<PersistDomain> domain, std::shared_ptr<SlabPool> pool,
+                std::unique_ptr<HotState> state, StagingLog log, uint64_t last_record)
+      : options_(std::move(options)),
+        domain_(std::move(domain)),
+        pool_(std::move(pool)),
+        state_(std::move(state)),
+        log_(std::move(log)),
+        last_record_(last_record) {}
+
+  Result<Slab> reserve(Length length) override;
+  std::span<std::byte> bytes(const Slab& slab) override { return pool_->bytes(slab); }
+  void cancel(const Slab& slab) override { pool_->free(slab); }
+
+  Result<> begin(TxnId txn, ContainerId container, SessionId session) override;
+  Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                         std::span<const uint32_t> checksums) override;
+  Result<uint64_t> truncate(TxnId txn, Length size) override;
+  Result<> abort(TxnId txn) override;
+  Result<> persist() override;
+  Result<CommitInfo> commit(TxnId txn) override;
+
+  Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) override;
+  Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
+  Epoch committed(ContainerId container, Epoch published) override;
+  uint64_t undrained_bytes(ContainerId container) override;
+  std::vector<TransactionInfo> open_transactions() override;
+  uint64_t last_record() override { return last_record_.load(std::memory_order_acquire); }
+  Result<> verify(const DrainWork::Piece& piece) override;
+
+  std::vector<ContainerId> undrained() override;
+  DrainWork drain_work(ContainerId container, bool include_open) override;
+  Result<std::vector<StripeId>> placed(ContainerId container, std::span<const PlacedPiece> pieces) override;
+  Result<> drained(ContainerId container, Epoch epoch) override;
+  Result<Epoch> reconcile(ContainerId container) override;
+  Result<std::vector<StripeId>> forget(ContainerId container) override;
+  std::set<StripeId> stripes_in_use() override { return pool_->stripes_in_use(); }
+
+  Usage usage() override;
+
+ private:
+  // --- under log_mutex_ ---
+  Result<> admit();
+  Error broken(Error error);
+  Result<> make_room(size_t bytes, Room room);
+  Result<> checkpoint();
+  Result<> persist_log();
+  // The state after a record that was just appended. What it replaced is retired to its transaction, or
+  // dropped when the record is durable already.
+  void apply_open(const LogRecord& record, TxnId txn);
+  void apply_durable(const LogRecord& record);
+  Result<> append_durable(const LogRecord& record, Room room);
+  Result<> introduce(ContainerId container, std::optional<CommitInfo> published);
+  Result<> drained_locked(ContainerId container, CommitInfo published);
+  Result<uint64_t> write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                std::span<const uint32_t> checksums);
+  Result<CommitInfo> commit_locked(TxnId txn);
+  std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,
+                                           std::vector<StripeId>& stillborn);
+
+  // --- with or without log_mutex_ ---
+  // Slabs of this transaction, or of all, durable on return.
+  Result<> persist_slabs(std::optional<TxnId> txn);
+  Result<> not_found(TxnId txn) const;
+  // The size of the published version, best known here.
+  Length published_size(ContainerId container, Length told) const;
+
+  const Options options_;
+  const std::shared_ptr<PersistDomain> domain_;
+  const std::shared_ptr<SlabPool> pool_;
+
+  std::mutex log_mutex_;
+  std::mutex state_mutex_;
+  const std::unique_ptr<HotState> state_;
+  std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
+  std::optional<Error> broken_;              // state_mutex_
+  StagingLog log_;                           // log_mutex_
+  bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
+  std::atomic<uint64_t> last_record_;
+};
+
+Result<> StagedHotTier::not_found(TxnId txn) const {
+  return fail(ErrorCode::kNotFound,
+              fmt::format("transaction {} is not open in the hot tier {}", txn.value, options_.path));
+}
+
+Result<> StagedHotTier::admit() {
+  const std::lock_guard lock(state_mutex_);
+  if (broken_) return fail(*broken_);
+  return {};
+}
+
+Error StagedHotTier::broken(Error error) {
+  const std::lock_guard lock(state_mutex_);
+  if (!broken_) {
+    error.code = ErrorCode::kIo;
+    error.retryable = false;
+    error.message = fmt::format(
+        "the hot tier {} takes no changes since a flush failed ({}); check the medium and restart the server",
+        options_.path, error.message);
+    log::error("{}", error.message);
+    broken_ = error;
+  }
+  return *broken_;
+}
+
+Result<> StagedHotTier::persist_slabs(std::optional<TxnId> only) {
+  std::vector<std::pair<TxnId, uint64_t>> up_to;
+  std::vector<std::span<const std::byte>> ranges;
+  {
+    const std::lock_guard lock(state_mutex_);
+    for (const auto& [id, txn] : state_->txns()) {
+      if ((only && id != *only) || txn.dirty.empty()) continue;
+      up_to.emplace_back(id, txn.dirty.back().record);
+      for (const HotState::Dirty& dirty : txn.dirty) ranges.push_back(pool_->bytes(dirty.slab));
+    }
+  }
+  if (ranges.empty()) return {};
+  if (auto ok = domain_->persist_all(std::move(ranges)); !ok) return fail(broken(ok.error()));
+  const std::lock_guard lock(state_mutex_);
+  for (const auto& [id, record] : up_to) {
+    if (HotState::Txn* txn = state_->txn(id)) {
+      std::erase_if(txn->dirty,
+                    [last = record](const HotState::Dirty& dirty) { return dirty.record <= last; });
+    }
+  }
+  return {};
+}
+
+Result<> StagedHotTier::persist_log() {
+  if (auto ok = log_.persist(); !ok) return fail(broken(ok.error()));
+  return {};
+}
+
+Result<> StagedHotTier::checkpoint() {
+  const std::vector<LogRecord> live = state_->live_records();
+  if (!log_.fits(live)) return {};
+  if (auto ok = persist_slabs(std::nullopt); !ok) return ok;
+  if (auto ok = log_.checkpoint(live); !ok) return fail(broken(ok.error()));
+  may_have_shrunk_ = false;
+  std::vector<std::shared_ptr<Hold>> free_now;
+  const std::lock_guard lock(state_mutex_);
+  for (const auto& [id, txn] : state_->txns()) std::exchange(state_->txn(id)->retired, {}).swap(free_now);
+  return {};
+}
+
+Result<> StagedHotTier::make_room(size_t bytes, Room room) {
+  if (log_.admits(bytes, room)) return {};
+  if (!log_.ever_admits(bytes, room)) {
+    return fail(
+        ErrorCode::kTooLarge,
+        fmt::format("a record of {} bytes does not fit in the staging log of the hot tier {}: write fewer "
+                    "pieces at a time or make the hot tier larger (--hot-size)",
+                    bytes, options_.path));
+  }
+  // A checkpoint costs as much as the log holds: only when something went away, or enough came to pay for it.
+  if (may_have_shrunk_ || log_.appended_bytes() > log_.capacity_bytes() / 16) {
+    if (auto ok = checkpoint(); !ok) return ok;
+  }
+  if (log_.admits(bytes, room)) return {};
+  Error error(
+      ErrorCode::kNoSpace,
+      fmt::format(
+          "the staging log of the hot tier {} is full ({} of {} bytes name live writes): wait for the drain, "
+          "or make the hot tier larger (--hot-size)",
+          options_.path, log_.used_bytes(), log_.capacity_bytes()));
+  return fail(error.mark_retryable());
+}
+
+void StagedHotTier::apply_open(const LogRecord& record, TxnId txn) {
+  const std::lock_guard lock(state_mutex_);
+  const auto applied = state_->apply(record);
+  SLUICE_ASSERT(applied);
+  auto& retired = state_->retired().holds;
+  auto& kept = state_->txn(txn)->retired;
+  kept.insert(kept.end(), std::make_move_iterator(retired.begin()), std::make_move_iterator(retired.end()));
+  retired.clear();
+}
+
+void StagedHotTier::apply_durable(const LogRecord& record) {
+  const std::lock_guard lock(state_mutex_);
+  const auto applied = state_->apply(record);
+  SLUICE_ASSERT(applied);
+  state_->retired().holds.clear();
+  may_have_shrunk_ = true;
+}
+
+Result<> StagedHotTier::append_durable(const LogRecord& record, Room room) {
+  if (auto ok = make_room(encoded_bytes(record), room); !ok) return ok;
+  log_.append(record);
+  if (auto ok = persist_log(); !ok) return ok;
+  apply_durable(record);
+  return {};
+}
+
+// --- writing ---
+
+Result<Slab> StagedHotTier::reserve(Length length) {
+  if (length.value == 0) return fail(ErrorCode::kInvalidArgument, "a slab of no bytes cannot be reserved");
+  if (length.value > pool_->capacity_bytes()) {
+    return fail(
+        ErrorCode::kTooLarge,
+        fmt::format(
+            "{} at once do not fit in the hot tier {} of {}: write less at a time or raise --hot-size",
+            bytes_text(length.value), options_.path, bytes_text(pool_->capacity_bytes())));
+  }
+  if (auto slab = pool_->allocate(length)) return *slab;
+  // Bytes that open transactions overwrote are only free when what overwrote them is durable.
+  bool reclaimable = false;
+  {
+    const std::lock_guard lock(state_mutex_);
+    for (const auto& [id, txn] : state_->txns()) reclaimable = reclaimable || !txn.retired.empty();
+  }
+  if (reclaimable) {
+    if (auto ok = persist(); !ok) return fail(ok.error());
+    if (auto slab = pool_->allocate(length)) return *slab;
+  }
+  const Usage now = usage();
+  Error error(ErrorCode::kNoSpace,
+              fmt::format("the hot tier {} has no room for {}: {} of {} are in use, {} of them wait for the "
+                          "drain; wait, or raise --hot-size",
+                          options_.path, bytes_text(length.value), bytes_text(now.bytes_used),
+                          bytes_text(now.bytes_total), bytes_text(now.bytes_undrained)));
+  return fail(error.mark_retryable());
+}
+
+Result<> StagedHotTier::introduce(ContainerId container, std::optional<CommitInfo> published) {
+  if (state_->container(container) != nullptr) return {};
+  if (const auto known = state_->published(container)) published = known;
+  if (!published) {
+    return fail(ErrorCode::kNotFound, fmt::format("container {} does not exist", container.value));
+  }
+  const ContainerRecord record{container, *published, published->epoch, Length(0), {}};
+  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return ok;
+  log_.append(record);
+  const std::lock_guard lock(state_mutex_);
+  const auto applied = state_->apply(record);
+  SLUICE_ASSERT(applied);
+  return {};
+}
+
+Result<> StagedHotTier::begin(TxnId txn, ContainerId container, SessionId session) {
+  std::optional<CommitInfo> published = CommitInfo{};
+  if (options_.published) {
+    bool known = false;
+    {
+      const std::lock_guard lock(state_mutex_);
+      known = state_->published(container).has_value();
+    }
+    if (!known) published = options_.published(container);
+  }
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return ok;
+  if (state_->txn(txn) != nullptr || state_->remembered(txn)) {
+    return fail(ErrorCode::kExists, fmt::format("transaction {} was begun already", txn.value));
+  }
+  if (auto ok = introduce(container, published); !ok) return ok;
+  const BeginRecord record{txn, container, session, 0, {}, Length(0)};
+  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return ok;
+  // Making room may have written a checkpoint, which leaves out a container that holds nothing yet.
+  if (auto ok = introduce(container, published); !ok) return ok;
+  log_.append(record);
+  apply_open(record, txn);
+  return {};
+}
+
+Result<uint64_t> StagedHotTier::write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                      std::span<const uint32_t> checksums) {
+  const std::lock_guard log_lock(log_mutex_);
+  auto written = write_locked(txn, extents, slab, checksums);
+  if (!written) pool_->free(slab);
+  return written;
+}
+
+// The parts of a write record, or what is wrong with the request.
+Result<std::vector<SlabPart>> parts_of(std::span<const Extent> extents, const Slab& slab,
+                                       std::span<const uint32_t> checksums) {
+  if (extents.size() > kMaxRecordExtents) {
+    return fail(ErrorCode::kTooLarge,
+                fmt::format("a write of {} extents: one record holds {}", extents.size(), kMaxRecordExtents));
+  }
+  std::vector<SlabPart> parts;
+  parts.reserve(extents.size());
+  uint64_t offset = 0;
+  for (const Extent& extent : extents) {
+    if (!extent.valid() || extent.empty() || extent.length().value > slab.length.value - offset) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "extent [{}, {}) of a write is empty, beyond the largest file, or has no bytes in its slab",
+              extent.begin.value, extent.end.value));
+    }
+    parts.push_back({extent, offset});
+    offset += extent.length().value;
+  }
+  if (offset != slab.length.value) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a write has {} bytes for extents of {}", slab.length.value, offset));
+  }
+  if (checksums.size() != (slab.length.value + kChecksumBlockBytes - 1) / kChecksumBlockBytes) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("a write of {} bytes came with {} block checksums",
+                                                         slab.length.value, checksums.size()));
+  }
+  return parts;
+}
+
+Result<uint64_t> StagedHotTier::write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                             std::span<const uint32_t> checksums) {
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  const HotState::Txn* open = std::as_const(*state_).txn(txn);
+  if (open == nullptr) return fail(not_found(txn).error());
+  auto parts = parts_of(extents, slab, checksums);
+  if (!parts) return fail(parts.error());
+  WriteRecord record{
+      txn, open->container, Epoch(0), 0, slab, {checksums.begin(), checksums.end()}, std::move(*parts)};
+  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return fail(ok.error());
+  record.record = log_.next_sequence();
+  log_.append(record);
+  apply_open(record, txn);
+  last_record_.store(record.record, std::memory_order_release);
+  return record.record;
+}
+
+Result<uint64_t> StagedHotTier::truncate(TxnId txn, Length size) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  if (state_->txn(txn) == nullptr) return fail(not_found(txn).error());
+  if (size.value > kMaxFileBytes) {
+    return fail(ErrorCode::kTooLarge,
+                fmt::format("a size of {} bytes is beyond the largest file", size.value));
+  }
+  TruncateRecord record{txn, 0, size};
+  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return fail(ok.error());
+  record.record = log_.next_sequence();
+  log_.append(record);
+  apply_open(record, txn);
+  last_record_.store(record.record, std::memory_order_release);
+  return record.record;
+}
+
+Result<> StagedHotTier::abort(TxnId txn) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return ok;
+  if (state_->txn(txn) == nullptr) return not_found(txn);
+  return append_durable(AbortRecord{txn}, Room::kEnding);
+}
+
+Result<> StagedHotTier::persist() {
+  // The bulk without the log, so that other writers go on; then what came meanwhile.
+  if (auto ok = persist_slabs(std::nullopt); !ok) return ok;
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return ok;
+  if (auto ok = persist_slabs(std::nullopt); !ok) return ok;
+  if (auto ok = persist_log(); !ok) return ok;
+  const std::lock_guard lock(state_mutex_);
+  for (const auto& [id, txn] : state_->txns()) state_->txn(id)->retired.clear();
+  return {};
+}
+
+// Write ordering: slabs of the transaction -> all records so far -> the commit record, each durable before
+// the next is stored. A crash before the last leaves the transaction open with all its records; after it,
+// committed whole.
+Result<CommitInfo> StagedHotTier::commit(TxnId txn) {
+  if (auto ok = persist_slabs(txn); !ok) return fail(ok.error());
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  if (const auto answered = state_->remembered(txn)) return *answered;
+  if (state_->txn(txn) == nullptr) return fail(not_found(txn).error());
+  return commit_locked(txn);
+}
+
+Result<CommitInfo> StagedHotTier::commit_locked(TxnId txn) {
+  if (auto ok = persist_slabs(txn); !ok) return fail(ok.error());
+  const CommitInfo info = state_->next_commit(txn);
+  const ContainerId container = state_->txn(txn)->container;
+  const CommitRecord record{txn, container, info.epoch, info.size, false};
+  if (auto ok = make_room(encoded_bytes(record), Room::kEnding); !ok) return fail(ok.error());
+  const bool empty = info.epoch == state_->container(container)->committed;
+  if (empty) {
+    // Nothing becomes visible, so nothing has to be durable: lost in a crash, it is an empty open transaction
+    // again.
+    log_.append(record);
+    apply_durable(record);
+    return info;
+  }
+  if (auto ok = persist_log(); !ok) return fail(ok.error());
+  log_.append(record);
+  if (auto ok = persist_log(); !ok) {
+    Error error = ok.error();
+    return fail(error.mark_outcome_unknown());
+  }
+  apply_durable(record);
+  return info;
+}
+
+// --- reading ---
+
+Result<View> StagedHotTier::view(ContainerId container, std::optional<TxnId> txn, Extent extent) {
+  if (!extent.valid())
+    return fail(ErrorCode::kInvalidArgument, "the extent to read is backwards or beyond the largest file");
+  auto pin = std::make_unique<HoldsPin>();
+  View view;
+  const std::lock_guard lock(state_mutex_);
+  const HotState::Container* c = state_->container(container);
+  if (txn) {
+    const HotState::Txn* open = std::as_const(*state_).txn(*txn);
+    if (open == nullptr || open->container != container) return fail(not_found(*txn).error());
+  }
+  if (c == nullptr) {
+    if (!extent.empty()) view.segments.push_back({extent, Segment::Kind::kBelow, {}, {}, 0});
+    view.pin = std::move(pin);
+    return view;
+  }
+  for (const StagedSegment& found : c->index.lookup(txn, extent)) {
+    Segment segment{found.extent, found.kind, {}, {}, 0};
+    const StagedPlace& place = found.piece.place;
+    if (found.kind == Segment::Kind::kBytes) {
+      segment.bytes = pool_->bytes({place.where + place.offset, found.extent.length()});
+    } else if (found.kind == Segment::Kind::kStripe) {
+      segment.stripe = StripeId(place.where);
+      segment.stripe_offset = place.offset;
+    }
+    if (found.piece.keep) pin->holds.push_back(static_cast<const Keeper*>(found.piece.keep.get())->hold());
+    view.segments.push_back(segment);
+  }
+  view.pin = std::move(pin);
+  return view;
+}
+
+Length StagedHotTier::published_size(ContainerId container, Length told) const {
+  const auto known = state_->published(container);
+  // Without anybody to ask, a container begins empty here whatever it is below.
+  return known && (options_.published || known->epoch != Epoch(0)) ? known->size : told;
+}
+
+Length StagedHotTier::size(ContainerId container, std::optional<TxnId> txn, Length published) {
+  const std::lock_guard lock(state_mutex_);
+  const Length below = published_size(container, published);
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) return below;
+  if (txn && !c->index.is_open(*txn)) txn.reset();
+  return c->index.size(txn, below);
+}
+
+Epoch StagedHotTier::committed(ContainerId container, Epoch published) {
+  const std::lock_guard lock(state_mutex_);
+  if (const auto known = state_->published(container)) published = std::max(published, known->epoch);
+  const HotState::Container* c = state_->container(container);
+  return c == nullptr ? published : std::max(published, c->committed);
+}
+
+uint64_t StagedHotTier::undrained_bytes(ContainerId container) {
+  const std::lock_guard lock(state_mutex_);
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) return 0;
+  uint64_t bytes = 0;
+  const auto count = [&](Extent extent, const StagedPiece&) { bytes += extent.length().value; };
+  c->index.committed().for_each(count);
+  for (const auto& [id, layer] : c->index.open_layers()) layer.pieces.for_each(count);
+  return bytes;
+}
+
+std::vector<TransactionInfo> StagedHotTier::open_transactions() {
+  const std::lock_guard lock(state_mutex_);
+  std::vector<TransactionInfo> open;
+  for (const auto& [id, txn] : state_->txns())
+    open.push_back({id, txn.container, txn.session, txn.last_record});
+  return open;
+}
+
+Result<> StagedHotTier::verify(const DrainWork::Piece& piece) {
+  if (piece.place.tier != StagedPlace::Tier::kHot) return {};
+  const auto hold = pool_->hold_at(piece.place.where);
+  if (!hold || hold->record != piece.place.record) {
+    return fail(ErrorCode::kNotFound, "the piece to verify is no longer in the hot tier");
+  }
+  // Only the checksum blocks that the piece touches.
+  const uint64_t first = piece.place.offset / kChecksumBlockBytes;
+  const uint64_t last =
+      (piece.place.offset + piece.extent.length().value + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
+  const uint64_t begin = first * kChecksumBlockBytes;
+  const uint64_t end = std::min(last * kChecksumBlockBytes, hold->slab.length.value);
+  const auto sums = std::span(hold->checksums).subspan(first, last - first);
+  if (checksums_match(pool_->bytes(hold->slab).subspan(begin, end - begin), sums)) return {};
+  Error error(
+      ErrorCode::kCorrupt,
+      fmt::format("bytes [{}, {}) in the hot tier {} do not match the checksums they were written with",
+                  piece.extent.begin.value, piece.extent.end.value, options_.path));
+  return fail(error.mark_data_loss());
+}
+
+// --- draining ---
+
+std::vector<ContainerId> StagedHotTier::undrained() {
+  const std::lock_guard lock(state_mutex_);
+  std::vector<ContainerId> found;
+  for (const auto& [id, c] : state_->containers()) {
+    if (c.published.epoch < c.committed) found.push_back(id);
+  }
+  return found;
+}
+
+DrainWork StagedHotTier::drain_work(ContainerId container, bool include_open) {
+  auto pin = std::make_unique<HoldsPin>();
+  DrainWork work;
+  work.container = container;
+  const std::lock_guard lock(state_mutex_);
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) {
+    const auto known = state_->published(container).value_or(CommitInfo{});
+    work.from = work.to = known.epoch;
+    work.size = known.size;
+    work.pin = std::move(pin);
+    return work;
+  }
+  work.from = c->published.epoch;
+  work.to = c->committed;
+  work.cut = c->index.cut();
+  work.size = c->index.size(std::nullopt, c->published.size);
+  const auto add = [&](Extent extent, const StagedPiece& piece, std::optional<TxnId> open) {
+    const bool hot = piece.place.tier == StagedPlace::Tier::kHot;
+    if (open && !hot) return;
+    DrainWork::Piece& added = work.pieces.emplace_back(DrainWork::Piece{extent, piece.place, open, {}});
+    if (hot) added.bytes = pool_->bytes({piece.place.where + piece.place.offset, extent.length()});
+    if (!hot) pool_->offered(StripeId(piece.place.where));
+    const auto& hold = static_cast<const Keeper*>(piece.keep.get())->hold();
+    if (hot && !open) static_cast<SlabHold&>(*hold).offered = true;
+    pin->holds.push_back(hold);
+  };
+  c->index.committed().for_each(
+      [&](Extent extent, const StagedPiece& piece) { add(extent, piece, std::nullopt); });
+  if (include_open) {
+    for (const auto& [id, layer] : c->index.open_layers()) {
+      layer.pieces.for_each(
+          [&, txn = id](Extent extent, const StagedPiece& piece) { add(extent, piece, txn); });
+    }
+  }
+  offered_to_[container] = std::max(offered_to_[container], work.to);
+  work.pin = std::move(pin);
+  return work;
+}
+
+std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
+                                                        std::span<const PlacedPiece> pieces,
+                                                        std::vector<StripeId>& stillborn) {
+  std::vector<PlacedRecord> records;
+  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
+  const HotState::Container* c = state_->container(container);
+  for (const PlacedPiece& piece : pieces) {
+    bool& is_needed = needed[piece.stripe];
+    const auto hold = pool_->hold_at(piece.before.where);
+    if (!hold || hold->record != piece.before.record) {
+      is_needed = true;  // nothing is known of it
+      continue;
+    }
+    if (hold->offered) is_needed = true;
+    if (c == nullptr) continue;
+    const bool open = c->index.is_open(hold->txn);
+    const auto owner = open ? std::optional(hold->txn) : std::nullopt;
+    for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
+      is_needed = true;
+      if (records.empty() || records.back().txn != owner ||
+          records.back().parts.size() == kMaxPartsPerRecord) {
+        records.push_back({container, owner, {}});
+      }
+      const uint64_t offset = piece.stripe_offset + (part.begin - piece.extent.begin).value;
+      records.back().parts.push_back({part, hold->record, piece.stripe, offset});
+    }
+  }
+  for (const auto& [stripe, is_needed] : needed) {
+    if (!is_needed) stillborn.push_back(stripe);
+  }
+  return records;
+}
+
+Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
+                                                    std::span<const PlacedPiece> pieces) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  std::vector<StripeId> dead;
+  const std::vector<PlacedRecord> records = placed_records(container, pieces, dead);
+  size_t bytes = 0;
+  for (const PlacedRecord& record : records) bytes += encoded_bytes(record);
+  if (!records.empty()) {
+    if (auto ok = make_room(bytes, Room::kPlacing); !ok) return fail(ok.error());
+    for (const PlacedRecord& record : records) log_.append(record);
+    if (auto ok = persist_log(); !ok) return fail(ok.error());
+  }
+  for (const PlacedRecord& record : records) {
+    apply_durable(record);
+    if (record.txn) continue;
+    for (const StripePart& part : record.parts) pool_->offered(part.stripe);
+  }
+  for (const StripeId stripe : pool_->take_dead_stripes()) dead.push_back(stripe);
+  return dead;
+}
+
+Result<> StagedHotTier::drained(ContainerId container, Epoch epoch) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return ok;
+  const auto known = state_->published(container);
+  if (known && epoch <= known->epoch) return {};
+  const HotState::Container* c = state_->container(container);
+  const auto size = c == nullptr ? std::nullopt : state_->size_at(*c, epoch);
+  if (!size) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("epoch {} of container {} was never committed here",
+                                                         epoch.value, container.value));
+  }
+  return drained_locked(container, {epoch, *size});
+}
+
+Result<> StagedHotTier::drained_locked(ContainerId container, CommitInfo published) {
+  return append_durable(DrainedRecord{container, published}, Room::kEnding);
+}
+
+Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
+  const auto told = options_.published ? options_.published(container) : std::nullopt;
+  if (!told) {
+    Error error(ErrorCode::kUnavailable,
+                fmt::format("the published version of container {} is not known", container.value));
+    return fail(error.mark_retryable());
+  }
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr || told->epoch <= c->published.epoch) return told->epoch;
+  Epoch offered;
+  {
+    const std::lock_guard lock(state_mutex_);
+    const auto found = offered_to_.find(container);
+    if (found != offered_to_.end()) offered = found->second;
+  }
+  if (offered < told->epoch) {
+    return fail(ErrorCode::kConflict,
+                fmt::format("epoch {} of container {} was published, but not by this hot tier",
+                            told->epoch.value, container.value));
+  }
+  if (auto ok = drained_locked(container, *told); !ok) return fail(ok.error());
+  return told->epoch;
+}
+
+Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  if (state_->container(container) == nullptr) {
+    apply_durable(ForgetRecord{container});  // nothing of it is in the log
+  } else if (auto ok = append_durable(ForgetRecord{container}, Room::kEnding); !ok) {
+    return fail(ok.error());
+  }
+  const std::lock_guard lock(state_mutex_);
+  offered_to_.erase(container);
+  return pool_->take_dead_stripes();
+}
+
+Usage StagedHotTier::usage() {
+  const std::lock_guard lock(state_mutex_);
+  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes()};
+}
+
+// --- opening ---
+
+// What the storage tier has published since the log was last told.
+Result<> catch_up(HotState& state, const HotTier::Options& options) {
+  if (!options.published) return {};
+  std::vector<std::pair<ContainerId, Epoch>> known;
+  for (const auto& [id, c] : state.containers()) known.emplace_back(id, c.published.epoch);
+  for (const auto& [id, epoch] : known) {
+    const auto told = options.published(id);
+    if (!told) {
+      log::warn("hot tier {}: container {} no longer exists, its staged bytes are dropped", options.path,
+                id.value);
+      if (auto ok = state.apply(ForgetRecord{id}); !ok) return ok;
+    } else if (epoch < told->epoch) {
+      if (auto ok = state.apply(DrainedRecord{id, *told}); !ok) return ok;
+    }
+    state.retired().holds.clear();
+  }
+  return {};
+}
+
+// Bytes of open transactions may have survived the crash of a process only; the checkpoint will call them
+// durable.
+Result<> persist_open_slabs(std::span<const LogRecord> live, const SlabPool& pool, PersistDomain& domain) {
+  std::vector<std::span<const std::byte>> ranges;
+  for (const LogRecord& record : live) {
+    const auto* write = std::get_if<WriteRecord>(&record);
+    if (write != nullptr && write->epoch == Epoch(0)) ranges.push_back(pool.bytes(write->slab));
+  }
+  if (ranges.empty()) return {};
+  return domain.persist_all(std::move(ranges));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HotTier>> HotTier::open(Options options, std::shared_ptr<PersistDomain> domain) {
+  const std::string object = fmt::format("cannot open the hot tier {}", options.path);
+  if (!domain) {
+    auto opened = open_pmem_domain(options.path, options.size_bytes);
+    if (!opened) return fail(opened.error());
+    domain = std::move(*opened);
+  }
+  std::optional<LogContents> contents;
+  if (domain->existed()) {
+    auto read = read_staging_log(domain->memory());
+    if (!read) return fail_with_context(object, read.error());
+    contents = std::move(*read);
+  }
+  std::vector<LogRecord> live;
+  uint64_t last_record = 0;
+  if (contents) {
+    auto replayed = recover_state(domain->memory(), *contents);
+    if (!replayed) return fail_with_context(object, replayed.error());
+    if (auto ok = catch_up(**replayed, options); !ok) return fail_with_context(object, ok.error());
+    live = (*replayed)->live_records();
+    last_record = contents->next_sequence - 1;
+    for (const auto& [txn, lost] : (*replayed)->cut_off()) last_record = std::min(last_record, lost - 1);
+  }
+  auto log = contents ? Result<StagingLog>(StagingLog(*domain, *contents)) : StagingLog::format(*domain);
+  if (!log) return fail_with_context(object, log.error());
+  const LogLayout& layout = log->layout();
+  auto pool = std::make_shared<SlabPool>(domain, layout.data_offset, layout.data_bytes);
+  auto state = std::make_unique<HotState>(layout.data_bytes, pool);
+  for (const LogRecord& record : live) {
+    if (auto ok = state->apply(record); !ok) return fail_with_context(object, ok.error());
+  }
+  state->loaded();
+  if (contents) {
+    if (!log->fits(live)) {
+      return fail(ErrorCode::kInternal, object + ": what its log says does not fit in one half of the log");
+    }
+    if (auto ok = persist_open_slabs(live, *pool, *domain); !ok) return fail_with_context(object, ok.error());
+    if (auto ok = log->checkpoint(live); !ok) return fail_with_context(object, ok.error());
+  }
+  return std::unique_ptr<HotTier>(std::make_unique<StagedHotTier>(std::move(options), std::move(domain),
+                                                                  std::move(pool), std::move(state),
+                                                                  std::move(*log), last_record));
+}
+
+}  // namespace sluice::burst_buffer

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "base/types.h"
+#include "burst_buffer/persist_domain.h"
+#include "burst_buffer/slab_allocator.h"
+
+// Who still needs a slab or a stripe: pieces of the stage index, and pins of readers.
+//
+// Both are counted by shared_ptr. A piece does not hold its bytes directly but through a Keeper: when the
+// last piece of a record is gone the hold is *retired*, not dropped, because a crash could bring the record
+// back as long as what replaced it is not durable. The hot tier drops retired holds when it is; with the last
+// pin gone too, the bytes are free.
+namespace sluice::burst_buffer {
+
+class SlabPool;
+
+// Something that must not be given away while this object lives.
+class Hold {
+ public:
+  virtual ~Hold() = default;
+};
+
+// The bytes of one write record.
+class SlabHold final : public Hold {
+ public:
+  SlabHold(Slab slab_, std::vector<uint32_t> checksums_, uint64_t record_, TxnId txn_)
+      : slab(slab_), checksums(std::move(checksums_)), record(record_), txn(txn_) {}
+  ~SlabHold() override;
+
+  const Slab slab;
+  const std::vector<uint32_t> checksums;
+  const uint64_t record;
+  const TxnId txn;
+  // The drain was given committed bytes of it, and may be publishing the stripe it put them in.
+  std::atomic<bool> offered{false};
+
+ private:
+  friend class SlabPool;
+  std::shared_ptr<SlabPool> pool_;  // none while the log is replayed: nothing is given back then
+};
+
+// A stripe of the storage tier that pieces refer to.
+class StripeHold final : public Hold {
+ public:
+  explicit StripeHold(StripeId stripe_) : stripe(stripe_) {}
+  ~StripeHold() override;
+
+  const StripeId stripe;
+
+ private:
+  friend class SlabPool;
+  std::shared_ptr<SlabPool> pool_;
+  bool offered_ = false;  // guarded by the pool's mutex
+};
+
+// Holds whose last piece is gone, and how many bytes those records name that still have one.
+struct Retired {
+  std::vector<std::shared_ptr<Hold>> holds;
+  uint64_t live_bytes = 0;
+};
+
+// What pieces of one record share. Made and dropped under the hot tier's mutex; outlived by `retired`.
+class Keeper {
+ public:
+  Keeper(std::shared_ptr<Hold> hold, uint64_t bytes, Retired& retired)
+      : hold_(std::move(hold)), bytes_(bytes), retired_(&retired) {
+    retired_->live_bytes += bytes_;
+  }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+  ~Keeper() {
+    retired_->live_bytes -= bytes_;
+    retired_->holds.push_back(std::move(hold_));
+  }
+  const std::shared_ptr<Hold>& hold() const { return hold_; }
+
+ private:
+  std::shared_ptr<Hold> hold_;
+  uint64_t bytes_;
+  Retired* retired_;
+};
+
+// The data area: its free space and its holds. Thread-safe; lives until the last hold is gone, and keeps the
+// mapping alive.
+class SlabPool : public std::enable_shared_from_this<SlabPool> {
+ public:
+  SlabPool(std::shared_ptr<PersistDomain> domain, uint64_t data_offset, uint64_t data_bytes);
+
+  std::optional<Slab> allocate(Length length);
+  void free(const Slab& slab);
+  std::span<std::byte> bytes(const Slab& slab) const;
+
+  // From now on the slab (allocated already, or found in the log) is free when this hold dies.
+  void adopt(const std::shared_ptr<SlabHold>& hold);
+  // As adopt(), for a slab found in the log; false when it overlaps another.
+  bool adopt_found(const std::shared_ptr<SlabHold>& hold);
+  // The living hold of the slab that begins here; none when there is none.
+  std::shared_ptr<SlabHold> hold_at(uint64_t slab_offset) const;
+
+  // The one hold of a stripe; made when there is none.
+  std::shared_ptr<StripeHold> stripe(StripeId stripe);
+  // The stripe may become part of a published version: it is not for the hot tier to say that nobody refers
+  // to it.
+  void offered(StripeId stripe);
+  std::set<StripeId> stripes_in_use() const;
+  // Stripes that lost their last hold and were never offered; each is answered once.
+  std::vector<StripeId> take_dead_stripes();
+
+  uint64_t capacity_bytes() const;
+  uint64_t used_bytes() const;
+  uint64_t largest_free_bytes() const;
+
+ private:
+  friend class SlabHold;
+  friend class StripeHold;
+  void released(const SlabHold& hold);
+  void released(const StripeHold& hold);
+
+  const std::shared_ptr<PersistDomain> domain_;
+  const std::span<std::byte> data_;
+  mutable std::mutex mutex_;
+  SlabAllocator allocator_;
+  std::unordered_map<uint64_t, std::weak_ptr<SlabHold>> holds_;
+  std::unordered_map<StripeId, std::weak_ptr<StripeHold>> stripes_;
+  std::vector<StripeId> dead_stripes_;
+};
+
+}  // namespace sluice::burst_buffer
