@@ -14,9 +14,10 @@ namespace sluice::lockmgr {
 // is, and the largest end of all other parties. That answers "does anything not of party P overlap this?" on
 // one path from the root, however many extents of P lie in the way.
 //
-// insert, erase, overlaps, end_below, begin_from: O(log n). visit_*: O(log n + visited + those of the
-// excepted party met in leaves). A party is never 0; as `except`, kNobody means that all parties count.
-// (extent, id) is unique.
+// insert, erase, overlaps, end_below, begin_from: O(log n). visit_*: O(log n + visited). A party is never
+// 0; as `except`, kNobody means that all parties count. No two have the same begin and id.
+//
+// Entries within a leaf are in no order: scanning one costs less than keeping it sorted.
 class IntervalTree {
  public:
   using Party = uint64_t;

@@ -70,7 +70,7 @@ class LockModel {
     for (const Extent& e : request.extents) {
       for (Lock& lock : locks) {
         if (!clash(request, e, lock, lock.extent)) continue;
-        ordinary = ordinary || lock.ordinary;
+        ordinary = ordinary || (lock.ordinary && !lock.revoked);
         if (!lock.revoked) events.revokes.push_back(lock.id);
         lock.revoked = true;
       }

@@ -65,31 +65,28 @@ struct LockWaiterInfo {
 // Pure: no network, disk, clock or threads; not thread-safe. The same calls give the same answers.
 //
 // Promised:
-// - Two granted locks never conflict (lock_types.h says what conflicts). Overlapping locks of one owner are
-// kept apart:
-//   nothing is merged or shrunk.
-// - A request is answered for each extent: same or covered when the owner holds it already and has not been
-// asked
-//   to give it back; else granted when nothing conflicts; else a speculative extent is dropped and a blocking
-//   request waits.
-// - A blocking request waits for conflicting granted locks and for conflicting requests that came earlier,
-// for nothing
-//   else. So it is overtaken by no conflicting request, and is granted once those before it are gone.
+// - Two granted locks never conflict (lock_types.h says what conflicts). Overlapping locks of one owner
+//   are kept apart: nothing is merged or shrunk.
+// - A request is answered for each extent: same or covered when the owner holds it already and has not
+//   been asked to give it back; else granted when nothing conflicts; else a speculative extent is dropped
+//   and a blocking request waits.
+// - A blocking request waits for conflicting granted locks and for conflicting requests that came
+//   earlier, for nothing else. So no conflicting request overtakes it, and it is granted once those
+//   before it are gone.
 // - A blocking request of several extents is granted as a whole, and holds nothing while it waits. So
-// requests cannot
-//   wait for each other in a circle, as long as an owner does not make one wait while it keeps using what it
-//   holds.
-// - While a request waits, every granted lock in its way has been revoked once, also one granted before it in
-// the queue.
+//   requests cannot wait for each other in a circle, as long as no owner makes one wait while it keeps
+//   using what it holds.
+// - While a request waits, every granted lock in its way has been revoked once, also one that was granted
+//   before it from the queue.
 // - A lock that was revoked no longer answers "covered", so an owner cannot live on it while others wait.
 // - Locks of blocking requests grow by the rules in growth.h.
 //
-// Not promised: that an owner gives anything back (evict() is the answer), and any order among requests that
-// do not conflict.
+// Not promised: that an owner gives anything back (evict() is the answer), and any order among requests
+// that do not conflict.
 //
 // Cost, with n locks and k of them in conflict: request O(log n + k), cancel O(log n + waiting requests in
-// conflict). Finding an own PR lock among m PR locks of others that contain the extent costs O(min(m, own
-// locks)).
+// conflict). Whether an owner of many locks holds a PR lock around an extent costs O(m) more when m PR
+// locks of others are around it.
 class LockTable {
  public:
   // Handles of a table that continues another's life do not repeat when it starts from that one's

@@ -25,16 +25,14 @@ namespace sluice::lockmgr {
 //
 //   OWNER    any word; it is an owner from its first use on
 //   MODE     PR | PW | GROUP:NUMBER
-//   EXTENTS  BEGIN END, or BEGIN-END once or more often: half-open, in bytes; a number may end in k, m or g
-//   (1024, ...),
-//            and END may be `max`, the largest file
+//   EXTENTS  BEGIN END, or BEGIN-END once or more often: half-open, in bytes; a number may end in k, m
+//            or g (1024, ...), and END may be `max`, the largest file
 //   LOCK     L1, L2, ... in the order of granting
 //   REQUEST  W1, W2, ... in the order in which requests had to wait
 //
 // Answers: one line for each extent ("a granted L1 PW [0, max)"), then what it brought about for others,
-// indented
-// ("  a revoke L1 [0, max)"). A line that cannot be carried out answers "line N: error: ..." and changes
-// nothing.
+// indented ("  a revoke L1 [0, max)"). A line that cannot be carried out answers "line N: error: ..." and
+// changes nothing.
 class TableText {
  public:
   // Carries out one line and answers its text, each line of it ended by a newline; empty for a blank line.
