@@ -1,71 +1,79 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/extent.h"
 #include "base/result.h"
-#include "base/rng.h"
 #include "base/types.h"
 #include "storage/metastore.h"
 #include "storage/object_class.h"
+#include "storage/read_report.h"
+#include "storage/stripe_place.h"
 #include "storage/target.h"
 
 // The store's face to the engine: containers, their published versions, and the stripes their bytes lie in.
 namespace sluice::storage {
 
-// Where a range of a file lies: `offset` bytes into the data of a stripe.
-struct StripePlace {
-  StripeId stripe;
-  uint64_t offset = 0;
-  StripePlace advanced(Length by) const { return {stripe, offset + by.value}; }
-  bool operator==(const StripePlace&) const = default;
-};
-
-struct PlacedExtent {
-  Extent extent;
-  StripePlace place;
-};
+// Limits of a container's chunk size, a power of two.
+inline constexpr Length kMinChunkSize{64 * 1024};
+inline constexpr Length kMaxChunkSize{16 * 1024 * 1024};
+inline constexpr size_t kMaxPathBytes = 4096;
 
 // One step of a container from one published version to the next.
 struct Publication {
   Epoch from;                 // the version this step was computed against
   Epoch to;                   // from < to; epochs in between are skipped, they were never published alone
   std::optional<Length> cut;  // first, bytes at and beyond this are dropped ...
-  std::vector<PlacedExtent> extents;  // ... then these are laid over what is there, in this order
-  Length size;                        // the size of the file in the new version
-};
-
-struct ReadReport {
-  uint64_t degraded_blocks =
-      0;  // blocks given back through the code because their own copy was missing or bad
-  uint64_t repaired_blocks = 0;  // of those, rewritten in place
+  std::vector<PlacedExtent>
+      extents;  // ... then these are laid over what is there, in this order; none beyond `size`
+  Length size;  // the size of the file in the new version; older bytes beyond it are dropped
 };
 
 struct TargetStatus {
   TargetId id;
   std::string path;
-  std::string state;  // "up", "missing" (directory gone), "failing" (the last operation failed)
+  std::string state;  // "up", "missing" (directory gone or not ours), "failing" (the last operation failed)
   uint64_t bytes_used = 0;
   uint64_t bytes_free = 0;
 };
 
+struct ScrubReport {
+  uint64_t stripes = 0;          // looked at
+  uint64_t bad_blocks = 0;       // missing or failing their checksum, parity included
+  uint64_t repaired_blocks = 0;  // of those, rewritten in place
+  uint64_t lost_blocks = 0;      // of those, beyond the code: data loss
+};
+
 // Thread-safe. What a call reports as done is durable (see each); what it reports as failed left the
 // published versions as they were, and at most stripes that nothing refers to, which collect_orphans()
-// removes.
+// removes. An error with outcome_unknown is the exception: the step may come to light after a crash. The
+// caller keeps the stripes and publishes again.
+//
+// A stripe lives while a published version refers to it, while whoever placed it holds it, and while it is
+// being read. A placer holds a stripe from place() until every byte of it was published, discard(), or a
+// settle() that does not name it. So parts of one stripe may be published by different steps, and overwriting
+// the first part does not take the rest away.
+//
+// Reads may run together with everything else and see one published version or a later one, whole.
 class ObjectStore {
  public:
   struct Options {
-    ObjectClass default_class;
-    uint64_t seed = 1;  // of the placement's bounded randomness
+    ObjectClass default_class;  // of containers that name none; unspecified: by the number of targets
+    uint64_t seed = 1;          // of the placement's bounded randomness
+    // Threads that help with the shards of one stripe. 0: everything on the caller, in order.
+    size_t io_threads = 2;
+    std::function<uint64_t()> now_s;  // seconds since 1970; the system's clock when empty
   };
 
+  // At least one target; ids distinct, all of one pool, and of the pool of the metastore (which learns it at
+  // the first open). Missing targets are no error.
   static Result<std::unique_ptr<ObjectStore>> open(Options options,
                                                    std::vector<std::unique_ptr<Target>> targets,
                                                    std::unique_ptr<MetaStore> metastore);
@@ -73,7 +81,7 @@ class ObjectStore {
 
   // --- containers. Durable on return. ---
   // kExists when the path is taken; a class the pool cannot hold is kInvalidArgument with the reason and the
-  // nearest that fits.
+  // nearest that fits. The class is recorded resolved: an unspecified one as the default, SX with its width.
   virtual Result<ContainerInfo> create(const ContainerAttributes& attributes) = 0;
   virtual Result<ContainerInfo> find(const std::string& path) = 0;
   virtual Result<ContainerInfo> find(ContainerId id) = 0;
@@ -85,27 +93,37 @@ class ObjectStore {
   // --- the drain's half ---
   // Bytes of user data in one full stripe of this container's class and chunk size.
   virtual Result<Length> stripe_bytes(ContainerId id) = 0;
-  // Encodes the pieces, one behind the other, as one stripe and writes it to k+m targets. The bytes are
-  // durable on return. Up to m targets may fail on the way (the stripe is then born degraded, and said so in
-  // the log); more is an error. With fewer than k+m usable targets the missing shards are left out, never
-  // placed twice on one target.
+  // Encodes the pieces (1 to stripe_bytes() bytes in all, one behind the other) as one stripe and writes it
+  // to k+m targets. The bytes are durable on return. Up to m targets may fail on the way (the stripe is then
+  // born degraded, and said so in the log); more is an error. With fewer than k+m usable targets the missing
+  // shards are left out, never placed twice on one target.
   virtual Result<StripeId> place(ContainerId id, std::span<const std::span<const std::byte>> pieces) = 0;
   // Makes the step visible, all or nothing, by compare-and-set: kConflict when the published version is not
   // `from`. Durable on return. Publishing a step that was published already (same `to`) succeeds and changes
   // nothing.
   virtual Result<> publish(ContainerId id, const Publication& step) = 0;
-  // Drops a stripe that was placed and never published.
+  // The placer gives the stripe up. Removed at once, or when no published version refers to it any more.
   virtual void discard(StripeId stripe) = 0;
-  // Removes stripes on the targets that neither a manifest nor `keep` refers to. Answers how many. Run once,
-  // after recovery.
+  // The placers give up every stripe placed before this call but those of `in_use`. For the drain's thread
+  // between its rounds, with the stripes the hot tier refers to: it frees, at their last overwrite, stripes
+  // that were published in part.
+  virtual void settle(const std::set<StripeId>& in_use) = 0;
+  // Removes stripes on the targets that neither a manifest nor `keep` refers to, and what earlier runs left
+  // half written. Answers how many stripes. Run once, after recovery; stripes of `keep` are held for their
+  // placer from then on.
   virtual Result<uint64_t> collect_orphans(const std::set<StripeId>& keep) = 0;
 
-  // --- reads. Every byte is checked against its checksum; bad or missing blocks are rebuilt from the others.
-  // --- The published version; holes and what lies beyond the end read as zeros.
+  // --- reads. Every byte is checked against its checksum; bad or missing blocks are rebuilt from the others,
+  // and rewritten where their target is up. More losses than the class bears: data_loss, kCorrupt or kIo. ---
+  // The published version; holes and what lies beyond the end read as zeros.
   virtual Result<ReadReport> read(ContainerId id, Extent extent, std::span<std::byte> out) = 0;
+  // kNotFound when the stripe was freed or discarded meanwhile: whoever has its number from a view looks
+  // again.
   virtual Result<ReadReport> read_stripe(StripeId stripe, uint64_t offset, std::span<std::byte> out) = 0;
   // Extents of the published version and where they lie, for `explain` and the status.
   virtual Result<std::vector<PlacedExtent>> layout(ContainerId id) = 0;
+  // Reads every block of every published stripe, parity too, and repairs what can be repaired.
+  virtual Result<ScrubReport> scrub() = 0;
 
   virtual std::vector<TargetStatus> target_status() = 0;
   // Blocks rebuilt through the code since open().

@@ -186,15 +186,20 @@ Result<StripeRecord> StripeIo::locate(StripeId id) {
                           unreachable, targets_.size()));
 }
 
-bool StripeIo::claim_repair(ShardName name) {
+bool StripeIo::claim_repair(ShardName name, bool after_failure) {
   std::lock_guard lock(mutex_);
-  return !repair_failed_.contains(name) && repairing_.insert(name).second;
+  if (repair_failed_.contains(name) && !after_failure) return false;
+  return repairing_.insert(name).second;
 }
 
 void StripeIo::end_repair(ShardName name, bool succeeded) {
   std::lock_guard lock(mutex_);
   repairing_.erase(name);
-  if (!succeeded) repair_failed_.insert(name);
+  if (succeeded) {
+    repair_failed_.erase(name);
+  } else {
+    repair_failed_.insert(name);
+  }
 }
 
 bool StripeIo::first_loss_of(TargetId id) {

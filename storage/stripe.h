@@ -83,8 +83,8 @@ class StripeIo {
   friend class StripeRead;
 
   const Codec& codec(uint32_t k, uint32_t m);
-  // One repair at a time for each shard, and none again after one failed.
-  bool claim_repair(ShardName name);
+  // One repair at a time for each shard, and none again after one failed, unless it is asked for.
+  bool claim_repair(ShardName name, bool after_failure);
   void end_repair(ShardName name, bool succeeded);
   // True the first time since the target was seen well.
   bool first_loss_of(TargetId id);

@@ -62,7 +62,7 @@ class StripeRead {
   Result<> rebuild_block(ShardIndex shard, uint64_t block, std::span<std::byte> out);
   Result<> recover_range(const Loaded& loaded, std::span<std::byte> out);
   // Answers whether the shard was rewritten.
-  bool repair(ShardIndex shard);
+  bool repair(ShardIndex shard, bool after_failure);
   Result<> rewrite(ShardIndex shard, Target& on);
 
   uint64_t block_bytes(uint64_t block) const {
@@ -250,13 +250,13 @@ Result<ReadReport> StripeRead::run(uint64_t offset, std::span<std::byte> out) {
   for (const auto& [shard, fault] : faults) {
     const uint64_t degraded = degraded_.contains(shard) ? degraded_[shard] : 0;
     report.degraded_blocks += degraded;
-    if (repair(shard)) report.repaired_blocks += degraded;
+    if (repair(shard, false)) report.repaired_blocks += degraded;
   }
   io_.degraded_blocks_ += report.degraded_blocks;
   return report;
 }
 
-bool StripeRead::repair(ShardIndex shard) {
+bool StripeRead::repair(ShardIndex shard, bool after_failure) {
   const Error fault = faults_.at(shard);
   const TargetId id = stripe_.targets[shard.value];
   Target* const on = io_.target(id);
@@ -269,7 +269,7 @@ bool StripeRead::repair(ShardIndex shard) {
     return false;
   }
   const ShardName name{stripe_.id, shard};
-  if (!io_.claim_repair(name)) return false;
+  if (!io_.claim_repair(name, after_failure)) return false;
   const auto rewritten = rewrite(shard, *on);
   io_.end_repair(name, rewritten.has_value());
   if (rewritten) {
@@ -320,7 +320,7 @@ StripeScrub StripeRead::scrub() {
     }
   }
   for (const auto& [shard, blocks] : bad) {
-    if (repair(shard)) found.repaired_blocks += blocks;
+    if (repair(shard, true)) found.repaired_blocks += blocks;
   }
   return found;
 }

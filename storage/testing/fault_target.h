@@ -1,59 +1,21 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "storage/target.h"
+#include "storage/testing/fault_plan.h"
 
 // Targets that misbehave, for tests. The faults live here, not in the product.
 namespace sluice::storage {
 
-// Counts operations over all the targets that share it and makes one of them fail.
-class FaultPlan {
- public:
-  enum class When {
-    kBefore,
-    kAfter
-  };  // of the failing operation: not done, or done and yet reported as failed
-
-  // The nth operation from now (1 is the next) fails with `code`.
-  void fail_nth(uint64_t n, ErrorCode code, When when = When::kBefore) {
-    code_ = code;
-    when_ = when;
-    fired_ = false;
-    countdown_ = n;
-  }
-  void disarm() { countdown_ = 0; }
-  bool fired() const { return fired_; }
-
-  // The error for this operation, if it is its turn.
-  std::optional<Error> turn(When when) {
-    if (when != when_) return std::nullopt;
-    uint64_t left = countdown_;
-    while (left > 0 && !countdown_.compare_exchange_weak(left, left - 1)) {
-    }
-    if (left != 1) return std::nullopt;
-    fired_ = true;
-    Error error(code_, "injected fault");
-    if (when == When::kAfter) error.mark_outcome_unknown();
-    return error;
-  }
-
- private:
-  std::atomic<uint64_t> countdown_ = 0;
-  std::atomic<bool> fired_ = false;
-  ErrorCode code_ = ErrorCode::kIo;
-  When when_ = When::kBefore;
-};
-
 // Wraps a target. Thread-safe, but for setting switches while operations run.
 class FaultTarget final : public Target {
  public:
-  FaultTarget(std::unique_ptr<Target> real, std::shared_ptr<FaultPlan> plan)
+  FaultTarget(std::shared_ptr<Target> real, std::shared_ptr<FaultPlan> plan)
       : real_(std::move(real)), plan_(std::move(plan)) {}
 
   // Gone until told otherwise.
@@ -115,9 +77,10 @@ class FaultTarget final : public Target {
       Error error(ErrorCode::kUnavailable, "the target is missing");
       return fail(std::move(error.mark_retryable()));
     }
-    if (auto fault = plan_->turn(FaultPlan::When::kBefore)) return fail(*std::move(fault));
+    const uint64_t turn = plan_->begin();
+    if (auto fault = plan_->before(turn)) return fail(*std::move(fault));
     Result<T> result = operation();
-    if (auto fault = plan_->turn(FaultPlan::When::kAfter)) return fail(*std::move(fault));
+    if (auto fault = plan_->after(turn)) return fail(*std::move(fault));
     return result;
   }
 
@@ -134,7 +97,7 @@ class FaultTarget final : public Target {
     return real_->put(name, std::span(&whole, 1));
   }
 
-  std::unique_ptr<Target> real_;
+  std::shared_ptr<Target> real_;  // may outlive this one: a new run opens it again
   std::shared_ptr<FaultPlan> plan_;
   std::atomic<bool> missing_ = false;
   std::optional<ErrorCode> put_error_;
