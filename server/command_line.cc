@@ -20,6 +20,8 @@ const char* const kUsage =
     "  --listen ADDR      HOST:PORT, port 0 for any (127.0.0.1:0)\n"
     "  --drain POLICY     immediate, on_sync, watermark or idle (immediate)\n"
     "  --accept-lost-hot-tier  start although the hot tier's file is gone with data that was not drained\n"
+    "  --existing         do not make a pool\n"
+    "  --private          started for the time of one command, which stops it when nobody else uses it\n"
     "  --foreground       log to stderr instead of DIR/sluiced.log\n"
     "  --ready-fd N       write one line to this descriptor when ready: 'ready', 'running PID' or 'error "
     "CODE WHY'\n"
@@ -49,6 +51,8 @@ enum Option {
   kDrain,
   kAcceptLoss,
   kForeground,
+  kExisting,
+  kPrivate,
   kReadyFd,
   kHelp
 };
@@ -64,6 +68,8 @@ const option kOptions[] = {
     {"accept-lost-hot-tier", no_argument, nullptr, kAcceptLoss},
     {"foreground", no_argument, nullptr, kForeground},
     {"ready-fd", required_argument, nullptr, kReadyFd},
+    {"existing", no_argument, nullptr, kExisting},
+    {"private", no_argument, nullptr, kPrivate},
     {"help", no_argument, nullptr, kHelp},
     {nullptr, 0, nullptr, 0},
 };
@@ -102,6 +108,12 @@ Result<> take(int which, const char* value, CommandLine& line) {
       return {};
     case kForeground:
       line.foreground = true;
+      return {};
+    case kExisting:
+      line.existing = true;
+      return {};
+    case kPrivate:
+      line.private_service = true;
       return {};
     case kReadyFd:
       return take_number<int>("ready-fd", value, line.ready_fd);

@@ -13,6 +13,8 @@ struct CommandLine {
   PoolRequest request;
   bool foreground = false;  // log to stderr instead of POOL/sluiced.log
   bool accept_lost_hot_tier = false;
+  bool existing = false;         // a directory without a pool is an error
+  bool private_service = false;  // see ServiceOptions
   bool help = false;
   int ready_fd = -1;  // see server/main.cc
 };

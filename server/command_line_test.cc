@@ -16,7 +16,7 @@ Result<CommandLine> parse(std::vector<std::string> words) {
 TEST(CommandLine, EveryOptionArrives) {
   auto line = parse({"--pool", "/p", "--targets=6", "--class", "EC_4P2", "--hot-dir", "/dev/shm",
                      "--hot-size", "67108864", "--listen", "127.0.0.1:4000", "--drain", "idle",
-                     "--accept-lost-hot-tier", "--foreground", "--ready-fd", "7"});
+                     "--accept-lost-hot-tier", "--foreground", "--existing", "--private", "--ready-fd", "7"});
   ASSERT_TRUE(line) << line.error().message;
   EXPECT_EQ(line->pool, "/p");
   EXPECT_EQ(line->request.targets, 6u);
@@ -27,6 +27,8 @@ TEST(CommandLine, EveryOptionArrives) {
   EXPECT_EQ(line->request.drain, "idle");
   EXPECT_TRUE(line->accept_lost_hot_tier);
   EXPECT_TRUE(line->foreground);
+  EXPECT_TRUE(line->existing);
+  EXPECT_TRUE(line->private_service);
   EXPECT_EQ(line->ready_fd, 7);
 }
 

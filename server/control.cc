@@ -108,6 +108,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     } else if (path == "/shutdown" && post) {
       stop_after_reply_ = true;
       reply(make_response(request_, http::status::ok, "{\"stopping\": true}\n"));
+    } else if (path == "/keep" && post) {
+      calls_.keep();
+      reply(make_response(request_, http::status::ok, "{\"private\": false}\n"));
     } else if (path == "/drain" && post) {
       const auto wait_ms = wait_of(query);
       if (!wait_ms) return reply(refusal(request_, http::status::bad_request, "write /drain?wait_ms=N"));
@@ -115,10 +118,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
       drain_end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(*wait_ms);
       calls_.kick_drain();
       watch_drain();
-    } else if (path == "/status" || path == "/metrics" || path == "/shutdown" || path == "/drain") {
+    } else if (path == "/status" || path == "/metrics" || path == "/shutdown" || path == "/drain" ||
+               path == "/keep") {
       reply(refusal(request_, http::status::method_not_allowed, "not with this method"));
     } else {
-      reply(refusal(request_, http::status::not_found, "there are /status, /metrics, /drain and /shutdown"));
+      reply(refusal(request_, http::status::not_found,
+                    "there are /status, /metrics, /drain, /keep and /shutdown"));
     }
   }
 

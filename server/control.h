@@ -15,6 +15,7 @@
 //   POST /drain[?wait_ms=N]   starts draining; answers when nothing is left, when the drain is blocked, or
 //   after N ms
 //                             (at most kMaxDrainWaitMs): {"bytes_left": N, "state": "..."}
+//   POST /keep                a private service stays when the command that started it ends
 //   POST /shutdown            an orderly stop; answered before it begins
 //
 // Thread rule: runs on a thread of its own, from create() to the destructor; ControlCalls are made on that
@@ -38,6 +39,7 @@ struct ControlCalls {
   std::function<std::string()> metrics;
   std::function<void()> kick_drain;
   std::function<DrainState()> drain_state;
+  std::function<void()> keep;
   std::function<void()> shut_down;
 };
 

@@ -36,6 +36,7 @@ class ControlTest : public testing::Test {
       if (left_ > 0 && drains_) --left_;
       return DrainState{left_, state_};
     };
+    calls.keep = [this] { ++keeps_; };
     calls.shut_down = [this] { ++shutdowns_; };
     control_.reset();
     auto control = Control::create(pool / "control.sock", std::move(calls), timeout_ms);
@@ -77,7 +78,7 @@ class ControlTest : public testing::Test {
 
   TemporaryDirectory scratch_ = *TemporaryDirectory::create("sluice_control_test");
   fs::path pool_;
-  std::atomic<int> kicks_{0}, shutdowns_{0};
+  std::atomic<int> kicks_{0}, keeps_{0}, shutdowns_{0};
   std::mutex mutex_;
   uint64_t left_ = 0;
   bool drains_ = true;
@@ -134,6 +135,13 @@ TEST_F(ControlTest, ALongDrainDoesNotKeepOthersWaiting) {
     drains_ = true;
   }
   waiter.join();
+}
+
+TEST_F(ControlTest, KeepIsPassedOn) {
+  auto reply = control_request(pool_, "POST", "/keep", 5000);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 200);
+  EXPECT_EQ(keeps_, 1);
 }
 
 TEST_F(ControlTest, ShutdownIsAnsweredAndThenAsked) {

@@ -105,6 +105,9 @@ struct Failure {
 std::optional<Failure> serve(const server::CommandLine& line, int signals) {
   std::error_code ec;
   const server::PoolPaths paths(fs::absolute(line.pool, ec).lexically_normal());
+  if (line.existing) {
+    if (auto there = server::load_pool(paths); !there) return Failure{there.error(), {}};
+  }
   if (auto sane = server::check_request(paths, line.request); !sane) return Failure{sane.error(), {}};
   std::optional<int> holder;
   auto lock = server::PoolLock::acquire(paths, &holder);
@@ -125,6 +128,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
   log::init_log("sluiced", log::Level::kInfo);
   server::ServiceOptions options;
   options.accept_lost_hot_tier = line.accept_lost_hot_tier;
+  options.private_service = line.private_service;
   options.on_shutdown_request = [fd = shutdown_request.get()] {
     const uint64_t one = 1;
     const ssize_t written = ::write(fd, &one, sizeof one);

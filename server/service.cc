@@ -4,8 +4,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
-#include <mutex>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,6 @@
 #include "server/service_file.h"
 #include "server/status.h"
 #include "storage/object_store.h"
-#include "storage/sqlite_metastore.h"
 #include "storage/target.h"
 #include "transport/ofi/loop_thread.h"
 #include "transport/ofi/ofi_transport.h"
@@ -90,7 +89,7 @@ class RunningService final : public Service {
 
  private:
   Result<> open_store() {
-    auto meta = storage::open_sqlite_metastore(paths_.meta());
+    auto meta = storage::open_sqlite_metastore(paths_.meta() / "pool.db");
     if (!meta) return fail(meta.error());
     meta_ = meta->get();
     std::vector<std::unique_ptr<storage::Target>> targets;
@@ -102,8 +101,10 @@ class RunningService final : public Service {
                   config_.targets[i].string(), storage::to_string((*target)->state()));
       targets.push_back(std::move(*target));
     }
-    auto store = storage::ObjectStore::open({.default_class = config_.object_class, .seed = random_u64()},
-                                            std::move(targets), std::move(*meta));
+    storage::ObjectStore::Options options;
+    options.default_class = config_.object_class;
+    options.seed = random_u64();
+    auto store = storage::ObjectStore::open(options, std::move(targets), std::move(*meta));
     if (!store) return fail(store.error());
     store_ = std::move(*store);
     return {};
@@ -183,6 +184,9 @@ class RunningService final : public Service {
       const auto status = drain_->status();
       return DrainState{status.bytes_left, status.state};
     };
+    calls.keep = [this] {
+      if (private_.exchange(false)) log::info("asked to stay");
+    };
     calls.shut_down = options_.on_shutdown_request;
     auto control = Control::create(paths_.control(), std::move(calls));
     if (!control) return fail(control.error());
@@ -211,6 +215,7 @@ class RunningService final : public Service {
     now.object_class = config_.object_class.name();
     now.address = address_;
     now.pid = ::getpid();
+    now.private_service = private_;
     now.uptime_s = (clock_.now_ms() - started_ms_) / 1000;
     now.targets = store_->target_status();
     now.hot_path = config_.hot_file.string();
@@ -235,6 +240,7 @@ class RunningService final : public Service {
   const ServiceOptions options_;
   const SteadyClock clock_;
   const uint64_t started_ms_ = clock_.now_ms();
+  std::atomic<bool> private_{options_.private_service};
   bool stopped_ = false;
   std::string address_;  // a copy: the transport belongs to its loop
 

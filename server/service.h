@@ -12,6 +12,8 @@ namespace sluice::server {
 struct ServiceOptions {
   // The hot tier's file is gone and was not known to be drained: start with an empty one all the same.
   bool accept_lost_hot_tier = false;
+  // The service was started for the time of one command; the status says so until POST /keep makes it stay.
+  bool private_service = false;
   // POST /shutdown came. Any thread.
   std::function<void()> on_shutdown_request;
 };

@@ -91,6 +91,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
       {"class", snapshot.object_class},
       {"version", snapshot.version},
       {"state", service_state(snapshot)},
+      {"private", snapshot.private_service},
       {"servers",
        {{{"id", 0},
          {"address", snapshot.address},

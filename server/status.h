@@ -18,6 +18,7 @@ struct StatusSnapshot {
   std::string object_class;
   std::string address;
   int pid = 0;
+  bool private_service = false;
   uint64_t uptime_s = 0;
   std::vector<storage::TargetStatus> targets;
   std::string hot_path;

@@ -1,0 +1,133 @@
+// up, down, status
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "client/control_client.h"
+#include "tools/commands/commands.h"
+#include "tools/exit_code.h"
+#include "tools/progress.h"
+#include "tools/sizes.h"
+
+namespace sluice::tools {
+namespace {
+
+using nlohmann::json;
+constexpr uint64_t kStatusTimeoutMs = 10'000;
+
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string("?");
+}
+uint64_t number_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+const json& part_of(const json& object, const char* key) {
+  static const json kNone = json::object();
+  const auto found = object.find(key);
+  return found != object.end() ? *found : kNone;
+}
+
+Result<json> ask_status(const std::string& pool) {
+  auto reply = client::control_request(pool, "GET", "/status", kStatusTimeoutMs);
+  if (!reply) return fail(reply.error());
+  json status = json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
+  if (reply->status != 200 || !status.is_object())
+    return fail(ErrorCode::kProtocol,
+                fmt::format("what answers for the pool {} is not a sluice service of this version", pool));
+  return status;
+}
+
+void print_status(const json& status) {
+  fmt::print("pool     {}\n", text_of(status, "pool"));
+  fmt::print("state    {}\n", text_of(status, "state"));
+  fmt::print("class    {}\n", text_of(status, "class"));
+  for (const json& server : part_of(status, "servers"))
+    fmt::print("server   {}  {}  pid {}{}\n", text_of(server, "address"), text_of(server, "state"),
+               number_of(server, "pid"), status.value("private", false) ? "  (for one command)" : "");
+  for (const json& target : part_of(status, "targets"))
+    fmt::print("target   {}  {}  {} used, {} free  {}\n", number_of(target, "id"), text_of(target, "state"),
+               print_bytes(number_of(target, "bytes_used")), print_bytes(number_of(target, "bytes_free")),
+               text_of(target, "path"));
+  const json& hot = part_of(status, "hot");
+  fmt::print("hot tier {} of {} used, {} not drained; on a {}, survives a {}\n",
+             print_bytes(number_of(hot, "bytes_used")), print_bytes(number_of(hot, "bytes_total")),
+             print_bytes(number_of(hot, "bytes_undrained")), text_of(hot, "medium"),
+             text_of(hot, "survives"));
+  const json& drain = part_of(status, "drain");
+  fmt::print("drain    {}, {} left\n", text_of(drain, "state"), print_bytes(number_of(drain, "bytes_left")));
+  fmt::print("files    {}\n", number_of(status, "files"));
+}
+
+}  // namespace
+
+int run_up(const UpOptions& options) {
+  auto pool = pool_of(options.common);
+  if (!pool) return report(pool.error());
+  auto words = sluiced_words(options.pool);
+  if (!words) return report(words.error());
+  auto started =
+      start_service({.pool = *pool, .options = std::move(*words), .may_create = true, .permanent = true});
+  if (!started) return report(started.error());
+  auto status = ask_status(*pool);
+  if (!status) return report(status.error());
+  if (options.common.json) {
+    fmt::print("{}\n", status->dump(2));
+    return kOk;
+  }
+  fmt::print("{} {}: class {}, {} targets\n",
+             *started == StartOutcome::kStarted ? "ready" : "running already", *pool,
+             text_of(*status, "class"), part_of(*status, "targets").size());
+  if (const std::string state = text_of(*status, "state"); state != "ok") say("the pool is " + state);
+  return kOk;
+}
+
+int run_down(const DownOptions& options) {
+  auto pool = pool_of(options.common);
+  if (!pool) return report(pool.error());
+  auto status = ask_status(*pool);
+  if (!status && status.error().code == ErrorCode::kUnavailable) {
+    say(fmt::format("no service runs on the pool {}", *pool));
+    return kOk;
+  }
+  if (!status) return report(status.error());
+  if (!options.no_drain) {
+    const uint64_t total = number_of(part_of(*status, "drain"), "bytes_left");
+    Progress progress("draining", total);
+    auto drained = drain_service(
+        *pool, [&](uint64_t left) { progress.show(total > left ? total - left : 0); }, [] { return false; });
+    if (!drained) {
+      Error error = drained.error();
+      error.message +=
+          fmt::format("; `sluice down --no-drain --pool {}` stops the service all the same", *pool);
+      return report(error);
+    }
+  }
+  if (auto stopped = stop_service(*pool); !stopped) return report(stopped.error());
+  fmt::print("stopped {}\n", *pool);
+  return kOk;
+}
+
+int run_status(const Common& options, bool metrics) {
+  auto pool = pool_of(options);
+  if (!pool) return report(pool.error());
+  if (metrics) {
+    auto reply = client::control_request(*pool, "GET", "/metrics", kStatusTimeoutMs);
+    if (!reply) return report(reply.error());
+    fmt::print("{}", reply->body);
+    return kOk;
+  }
+  auto status = ask_status(*pool);
+  if (!status) return report(status.error());
+  if (options.json)
+    fmt::print("{}\n", status->dump(2));
+  else
+    print_status(*status);
+  return kOk;
+}
+
+}  // namespace sluice::tools

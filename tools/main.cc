@@ -1,0 +1,168 @@
+// sluice: the command line. Options are parsed here; tools/commands does the work.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "base/log.h"
+#include "tools/commands/commands.h"
+#include "tools/exit_code.h"
+
+namespace {
+
+using namespace sluice::tools;
+
+constexpr const char* kFooter =
+    "Paths in the pool are written sluice:/a/b; commands that only know the pool take /a/b as well.\n"
+    "Environment: SLUICE_POOL names the pool when --pool does not. SLUICE_LOG sets the log level.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused (exists already, or contradicts "
+    "what is there),\n"
+    "  5 no service answers, 6 no space, 7 no permission, 8 data damaged or lost. `sluice run` ends as its "
+    "command did, or with\n"
+    "  120 the service could not be started, 121 the data was not drained, 122 mpirun could not be started.\n"
+    "Example: sluice run -n 4 -- ./my_app sluice:/out.h5";
+
+struct AllOptions {
+  Common common;
+  UpOptions up;
+  DownOptions down;
+  RunOptions run;
+  bool metrics = false;
+  ListOptions list;
+  PathsOptions stat, remove, explain, persist;
+  CopyCommandOptions copy;
+};
+
+CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example, Common* common,
+              bool json) {
+  CLI::App* command = app.add_subcommand(name, what);
+  command->footer("Example: " + example);
+  if (common != nullptr)
+    command->add_option("--pool", common->pool, "Directory of the pool")
+        ->envname("SLUICE_POOL")
+        ->type_name("DIR");
+  if (common != nullptr && json) command->add_flag("--json", common->json, "Print JSON");
+  return command;
+}
+
+void add_pool_options(CLI::App* command, PoolOptions& options) {
+  command->add_option("--targets", options.targets, "Storage targets of a new pool (3)")->type_name("N");
+  command
+      ->add_option("--class", options.object_class,
+                   "Object class of a new pool, e.g. EC_4P2 (by the number of targets)")
+      ->type_name("CLASS");
+  command->add_option("--servers", options.servers, "Servers of the pool (1)")->type_name("N");
+  command->add_option("--hot-dir", options.hot_dir, "Directory of a new pool's hot tier (inside the pool)")
+      ->type_name("DIR");
+  command->add_option("--hot-size", options.hot_size, "Size of a new pool's hot tier, e.g. 2G (256M)")
+      ->type_name("BYTES");
+  command->add_option("--listen", options.listen, "Address of the service (127.0.0.1:0, any free port)")
+      ->type_name("HOST:PORT");
+  command
+      ->add_option("--drain", options.drain, "When to drain: immediate, on_sync, watermark, idle (immediate)")
+      ->type_name("POLICY");
+  command->add_flag("--accept-lost-hot-tier", options.accept_lost_hot_tier,
+                    "Start although the hot tier's file is gone, with what was not drained");
+}
+
+CLI::App* add_paths(CLI::App& app, const char* name, const char* what, const std::string& example,
+                    PathsOptions& options, bool json) {
+  CLI::App* command = add(app, name, what, example, &options.common, json);
+  command->add_option("PATH", options.paths, "Path in the pool")->required();
+  return command;
+}
+
+void define_service_commands(CLI::App& app, AllOptions& all) {
+  CLI::App* up = add(app, "up", "Start the service of a pool; make the pool when there is none",
+                     "sluice up --pool ~/pool --targets 6 --class EC_4P2", &all.up.common, true);
+  add_pool_options(up, all.up.pool);
+  CLI::App* down = add(app, "down", "Drain the pool and stop its service", "sluice down --pool ~/pool",
+                       &all.down.common, false);
+  down->add_flag("--no-drain", all.down.no_drain, "Leave in the hot tier what is not drained yet");
+  CLI::App* run = add(app, "run", "Run an MPI program with a service of its own, then drain",
+                      "sluice run -n 4 -- ./my_app sluice:/out.h5", &all.run.common, false);
+  run->description(
+      "Run an MPI program over the pool (./sluice-pool when none is named; made when it is missing), then "
+      "wait until its data is on "
+      "the storage targets. A service that was running is used and left running; otherwise one runs for the "
+      "time of the command.");
+  run->add_option("-n", all.run.ranks, "Number of MPI processes (1)")->check(CLI::Range(1u, 1u << 20));
+  add_pool_options(run, all.run.pool);
+  run->add_option("--mpirun", all.run.mpirun, "The mpirun to use (MPICH's on PATH)")->type_name("PROGRAM");
+  run->add_option("COMMAND", all.run.command, "The program and its arguments, after --")->required();
+  CLI::App* status = add(app, "status", "Show how the service is", "sluice status --json", &all.common, true);
+  status->add_flag("--metrics", all.metrics, "Print the counters as text for Prometheus");
+  add(app, "doctor", "Check MPI, libraries and the pool, and say what to do", "sluice doctor --pool ~/pool",
+      &all.common, true);
+  add(app, "preload", "Print the library to preload into MPI programs",
+      "mpirun -n 64 -genv LD_PRELOAD \"$(sluice preload)\" ./my_app sluice:/x", nullptr, false);
+  add(app, "libs", "Print the flags to link MPI programs with", "mpicc my_app.c $(sluice libs)", nullptr,
+      false);
+}
+
+void define_file_commands(CLI::App& app, AllOptions& all) {
+  CLI::App* list = add(app, "ls", "List files", "sluice ls -l /", &all.list.common, true);
+  list->add_flag("-l,--long", all.list.long_format, "Mode, owner, size, time and class");
+  list->add_flag("-R,--recursive", all.list.recursive, "All files below, with their whole paths");
+  list->add_option("PATH", all.list.path, "Path in the pool (/)");
+  add_paths(app, "stat", "Show what is known of files", "sluice stat --json /out.h5", all.stat, true);
+  CLI::App* copy = add(app, "cp", "Copy a file into, out of or within the pool, and verify the copy",
+                       "sluice cp sluice:/ckpt.0001 /scratch/ckpt.0001", &all.copy.common, true);
+  copy->add_option("FROM", all.copy.from, "sluice:/PATH or a local file")->required();
+  copy->add_option("TO", all.copy.to, "sluice:/PATH, a local file or directory")->required();
+  copy->add_flag("-f,--force", all.copy.force, "Replace what is there");
+  copy->add_option("--class", all.copy.object_class, "Object class of a copy in the pool")
+      ->type_name("CLASS");
+  copy->add_option("--chunk-size", all.copy.chunk_size, "Chunk size of a copy in the pool, e.g. 1M")
+      ->type_name("BYTES");
+  CLI::App* remove =
+      add_paths(app, "rm", "Remove files", "sluice rm /ckpt.0001 /ckpt.0002", all.remove, false);
+  remove->add_flag("-f,--force", all.remove.force, "Files that are not there are no error");
+  add_paths(app, "explain", "Say how a file is laid out and why", "sluice explain /ckpt.0001", all.explain,
+            false);
+  CLI::App* persist = add_paths(app, "persist", "Wait until files are on the storage targets",
+                                "sluice persist /ckpt.0001", all.persist, false);
+  persist->add_option("--timeout", all.persist.timeout_s, "Seconds to wait (3600)")->type_name("S");
+}
+
+int dispatch(const std::string& name, const AllOptions& all) {
+  if (name == "up") return run_up(all.up);
+  if (name == "down") return run_down(all.down);
+  if (name == "run") return run_run(all.run);
+  if (name == "status") return run_status(all.common, all.metrics);
+  if (name == "doctor") return run_doctor(all.common);
+  if (name == "preload") return run_preload();
+  if (name == "libs") return run_libs();
+  if (name == "ls") return run_list(all.list);
+  if (name == "stat") return run_stat(all.stat);
+  if (name == "cp") return run_copy(all.copy);
+  if (name == "rm") return run_remove(all.remove);
+  if (name == "explain") return run_explain(all.explain);
+  return run_persist(all.persist);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sluice::log::init_log("sluice", sluice::log::Level::kWarn);
+  AllOptions all;
+  CLI::App app("Sluice: shared files for MPI-IO, fast and safe", "sluice");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.require_subcommand(1);
+  define_service_commands(app, all);
+  define_file_commands(app, all);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::string why = error.what();
+    for (char& c : why)
+      if (c == '\n') c = ' ';
+    const CLI::App* command = app.get_subcommands().empty() ? nullptr : app.get_subcommands()[0];
+    std::fprintf(stderr, "sluice: %s; see sluice %s%s--help\n", why.c_str(),
+                 command ? command->get_name().c_str() : "", command ? " " : "");
+    return kUsage;
+  }
+  return dispatch(app.get_subcommands()[0]->get_name(), all);
+}
