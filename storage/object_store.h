@@ -65,11 +65,11 @@ struct ScrubReport {
 class ObjectStore {
  public:
   struct Options {
-    ObjectClass default_class;  // of containers that name none; unspecified: by the number of targets
-    uint64_t seed = 1;          // of the placement's bounded randomness
+    ObjectClass default_class = {};  // of containers that name none; unspecified: by the number of targets
+    uint64_t seed = 1;               // of the placement's bounded randomness
     // Threads that help with the shards of one stripe. 0: everything on the caller, in order.
     size_t io_threads = 2;
-    std::function<uint64_t()> now_s;  // seconds since 1970; the system's clock when empty
+    std::function<uint64_t()> now_s = {};  // seconds since 1970; the system's clock when empty
   };
 
   // At least one target; ids distinct, all of one pool, and of the pool of the metastore (which learns it at
