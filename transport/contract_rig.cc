@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "base/rng.h"
 #include "transport/ofi/ofi_transport.h"
 #include "transport/sim/sim_network.h"
 
@@ -114,13 +113,11 @@ std::unique_ptr<ContractRig> make_shm_rig() {
 
 std::vector<std::byte> pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
-  SeededRng rng(seed);
-  size_t at = 0;
-  for (; at + 8 <= size; at += 8) {
-    const uint64_t word = rng.next();
-    std::memcpy(&bytes[at], &word, 8);
+  uint64_t word = seed * 0x9E3779B97F4A7C15 + 1;
+  for (size_t at = 0; at < size; at += sizeof word) {
+    word = (word ^ (word >> 29)) * 0xBF58476D1CE4E5B9 + at;
+    std::memcpy(&bytes[at], &word, std::min(sizeof word, size - at));
   }
-  for (; at < size; ++at) bytes[at] = static_cast<std::byte>(rng.next());
   return bytes;
 }
 

@@ -35,11 +35,8 @@ void OfiTransport::Core::on_rma_done(LinkId link, uint64_t cookie, const Result<
   const std::shared_ptr<RmaRequest> request = std::move(at->second);
   connection->chunks.erase(at);
   --request->in_flight;
-  if (outcome) {
-    connection->last_heard_ms = now_ms();
-  } else if (!request->failed) {
-    request->failed = outcome.error();
-  }
+  if (outcome && wire_->rma_shows_life()) connection->last_heard_ms = now_ms();
+  if (!outcome && !request->failed) request->failed = outcome.error();
   advance(*connection);  // may not call back
   if (!request->finished()) return;
   std::erase(connection->rmas, request);  // a failed one may have chunks not started

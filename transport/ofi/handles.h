@@ -9,9 +9,11 @@
 #include <rdma/fi_rma.h>
 
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "transport/ofi/fabric_library.h"
 
 // Move-only owners of libfabric's handles. A handle must be closed after those opened on it; members are
 // therefore declared in the order fabric, domain, queues, endpoints.
@@ -57,28 +59,30 @@ using MemoryHandle = FidOwner<fid_mr>;
 class InfoHandle {
  public:
   InfoHandle() = default;
-  explicit InfoHandle(fi_info* info) : info_(info) {}
-  InfoHandle(InfoHandle&& other) noexcept : info_(std::exchange(other.info_, nullptr)) {}
+  InfoHandle(const FabricLibrary& library, fi_info* info) : library_(&library), info_(info) {}
+  InfoHandle(InfoHandle&& other) noexcept
+      : library_(other.library_), info_(std::exchange(other.info_, nullptr)) {}
   InfoHandle& operator=(InfoHandle&& other) noexcept {
+    std::swap(library_, other.library_);
     std::swap(info_, other.info_);
     return *this;
   }
   ~InfoHandle() {
-    if (info_ != nullptr) fi_freeinfo(info_);
+    if (info_ != nullptr) library_->freeinfo(info_);
   }
 
   fi_info* get() const { return info_; }
   fi_info* operator->() const { return info_; }
-  fi_info** out() { return &info_; }
   explicit operator bool() const { return info_ != nullptr; }
 
  private:
+  const FabricLibrary* library_ = nullptr;
   fi_info* info_ = nullptr;
 };
 
-// libfabric answers 0 or a negative fi_errno.
+// libfabric answers 0 or a negative fi_errno; those that tcp gives are the system's own.
 inline Error fabric_error(ErrorCode code, std::string_view what, ssize_t status) {
-  return Error(code, std::string(what) + ": " + fi_strerror(static_cast<int>(-status)));
+  return Error(code, std::string(what) + ": " + std::generic_category().message(static_cast<int>(-status)));
 }
 
 }  // namespace sluice::transport

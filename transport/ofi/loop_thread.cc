@@ -64,7 +64,7 @@ class LoopThread::Runner {
   explicit Runner(OfiTransport& transport) : transport_(transport) {}
 
   Result<> start() {
-    SLUICE_ASSERT(!thread_.joinable());
+    if (thread_.joinable()) return fail(ErrorCode::kExists, "the loop runs already");
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -83,19 +83,18 @@ class LoopThread::Runner {
   void stop() {
     const std::lock_guard one_at_a_time(stop_mutex_);
     if (!thread_.joinable()) return;
-    SLUICE_ASSERT(thread_.get_id() != std::this_thread::get_id());
     request_stop();
-    if (abandoned_) {
-      thread_.detach();
-    } else {
-      thread_.join();
-    }
+    if (abandoned_) return thread_.detach();
+    SLUICE_ASSERT(thread_.get_id() != std::this_thread::get_id());
+    thread_.join();
   }
 
   // For the end of the process. The loop may be stuck in a callback that waits for the exiting thread, or be
   // the exiting thread itself: then it is left alone.
   void stop_at_exit() {
-    if (!thread_.joinable() || thread_.get_id() == std::this_thread::get_id()) return;
+    if (!thread_.joinable()) return;
+    abandoned_ = thread_.get_id() == std::this_thread::get_id();
+    if (abandoned_) return;
     request_stop();
     std::unique_lock lock(ended_mutex_);
     abandoned_ = !ended_changed_.wait_for(lock, std::chrono::seconds(2), [this] { return ended_; });

@@ -20,7 +20,7 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
   ~LoopThread();  // stops
 
-  // Once. A thread that cannot be started is kUnavailable.
+  // Once; kExists while it runs. A thread that cannot be started is kUnavailable.
   Result<> start();
   // On return the thread has ended; afterwards the caller may use the transport. Any thread but the loop's
   // own, any number of times. Work that was posted and has not run yet stays with the transport.

@@ -57,10 +57,14 @@ struct TcpWire::Completed {
 };
 
 Result<std::unique_ptr<TcpWire>> TcpWire::create(const std::string& node, uint16_t port) {
-  std::unique_ptr<TcpWire> wire(new TcpWire);
+  auto library = FabricLibrary::load();
+  if (!library) return fail(library.error());
+  std::unique_ptr<TcpWire> wire(new TcpWire(**library));
   if (auto ok = wire->start(node, port); !ok) return fail(ok.error());
   return wire;
 }
+
+TcpWire::TcpWire(const FabricLibrary& library) : library_(library) {}
 
 TcpWire::~TcpWire() {
   while (!links_.empty()) close(LinkId(links_.begin()->first));
@@ -74,21 +78,24 @@ size_t TcpWire::max_frame_bytes() const {
 Result<> TcpWire::start(const std::string& node, uint16_t port) {
   // A numeric address is checked here: libfabric would ask the name service, and that blocks.
   if (auto parsed = SocketAddress::parse(node, port); !parsed) return fail(parsed.error());
-  InfoHandle hints(fi_allocinfo());
-  if (!hints) return fail(ErrorCode::kInternal, "fi_allocinfo: out of memory");
+  const InfoHandle hints(library_, library_.dupinfo(nullptr));
+  if (!hints) return fail(ErrorCode::kInternal, "libfabric: out of memory");
   hints->caps = FI_MSG | FI_RMA;
   hints->ep_attr->type = FI_EP_MSG;
   hints->fabric_attr->prov_name = strdup("tcp");
   hints->addr_format = FI_SOCKADDR;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-  const std::string service = std::to_string(port);
-  const int status = fi_getinfo(kApiVersion, node.c_str(), service.c_str(), FI_SOURCE | FI_NUMERICHOST,
-                                hints.get(), listen_info_.out());
-  if (status != 0)
+  const KeptSignalHandlers kept;  // the first call starts every provider
+  fi_info* found = nullptr;
+  const int status = library_.getinfo(kApiVersion, node.c_str(), std::to_string(port).c_str(),
+                                      FI_SOURCE | FI_NUMERICHOST, hints.get(), &found);
+  if (status != 0) {
     return fail(fabric_error(ErrorCode::kUnavailable, "libfabric's tcp provider on " + node, status));
-  info_ = InfoHandle(fi_dupinfo(listen_info_.get()));
-  if (!info_) return fail(ErrorCode::kInternal, "fi_dupinfo: out of memory");
+  }
+  listen_info_ = InfoHandle(library_, found);
+  info_ = InfoHandle(library_, library_.dupinfo(found));
+  if (!info_) return fail(ErrorCode::kInternal, "libfabric: out of memory");
   free(std::exchange(info_->src_addr, nullptr));  // outgoing sockets take the address that routing gives them
   info_->src_addrlen = 0;
   if (auto ok = open_queues(); !ok) return ok;
@@ -102,7 +109,7 @@ Result<> TcpWire::open_queues() {
   const auto failed = [](std::string_view what, int status) {
     return fail(fabric_error(ErrorCode::kInternal, what, status));
   };
-  if (int s = fi_fabric(listen_info_->fabric_attr, fabric_.out(), nullptr); s != 0)
+  if (int s = library_.fabric(listen_info_->fabric_attr, fabric_.out(), nullptr); s != 0)
     return failed("fi_fabric", s);
   if (int s = fi_domain(fabric_.get(), listen_info_.get(), domain_.out(), nullptr); s != 0) {
     return failed("fi_domain", s);
@@ -426,7 +433,7 @@ bool TcpWire::handle_connection_events(WireEvents& events) {
 }
 
 void TcpWire::accept(fi_info* request, WireEvents&) {
-  const InfoHandle info(request);
+  const InfoHandle info(library_, request);
   auto link = make_link(info.get());
   if (!link) {
     log::warn("a connection was turned away: {}", link.error().message);
@@ -435,7 +442,7 @@ void TcpWire::accept(fi_info* request, WireEvents&) {
   }
   (*link)->incoming = true;
   if (const int status = fi_accept((*link)->endpoint.get(), nullptr, 0); status != 0) {
-    log::warn("a connection was turned away: {}", fi_strerror(-status));
+    log::warn("a connection was turned away: {}", std::generic_category().message(-status));
     const LinkId id = (*link)->id;
     links_.emplace(id.value, std::move(*link));
     close(id);

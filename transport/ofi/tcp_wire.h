@@ -24,6 +24,7 @@ class TcpWire final : public Wire {
 
   Address address() const override { return address_; }
   size_t max_frame_bytes() const override;
+  bool rma_shows_life() const override { return true; }
   Result<LinkId> open(const Address& address) override;
   void close(LinkId link) override;
   Accepted send(LinkId link, const OutgoingFrame& frame) override;
@@ -39,7 +40,7 @@ class TcpWire final : public Wire {
   struct Operation;
   struct Completed;
 
-  TcpWire() = default;
+  explicit TcpWire(const FabricLibrary& library);
   Result<> start(const std::string& node, uint16_t port);
   Result<> open_queues();
   Result<> listen();
@@ -55,6 +56,7 @@ class TcpWire final : public Wire {
   void lose(LinkId id, const Error& reason, WireEvents& events);
   void end_pulls_in_flight(Link& link);
 
+  const FabricLibrary& library_;
   // Order matters: closed from the bottom up.
   InfoHandle info_;  // to open endpoints with; names no source port
   InfoHandle listen_info_;

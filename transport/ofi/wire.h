@@ -73,6 +73,9 @@ class Wire {
   // The largest frame, header included.
   virtual size_t max_frame_bytes() const = 0;
 
+  // True when a completed RMA tells that the peer runs.
+  virtual bool rma_shows_life() const = 0;
+
   // Starts a link. It may be used at once.
   virtual Result<LinkId> open(const Address& address) = 0;
   // Ends a link. On return no operation of the link touches memory any more, and no event of it will come.

@@ -31,6 +31,7 @@ class ShmWire final : public Wire {
 
   Address address() const override { return address_; }
   size_t max_frame_bytes() const override { return kRingRecordBytes; }
+  bool rma_shows_life() const override { return false; }  // the kernel copies from a stopped process too
   Result<LinkId> open(const Address& address) override;
   void close(LinkId link) override;
   Accepted send(LinkId link, const OutgoingFrame& frame) override;
