@@ -90,7 +90,10 @@ void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_
 
 int sluice_flush_all(ADIO_File fd, struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
-  if (!(fd->access_mode & ADIO_RDONLY)) {
+  if (state->late_error.code != SLUICE_OK) {
+    *error = state->late_error;
+    state->late_error.code = SLUICE_OK;
+  } else if (!(fd->access_mode & ADIO_RDONLY)) {
     state->abi->flush(state->file, error);
   }
   return sluice_agree(fd->comm, error);

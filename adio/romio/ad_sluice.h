@@ -28,6 +28,7 @@ struct SluiceState {
   size_t hints_bytes;
   struct SluiceError open_error;     // found while hints were read, where ROMIO cannot report it
   struct SluiceError pointer_error;  // of the shared file pointer; reported by the access that follows
+  struct SluiceError late_error;     // of a nonblocking collective write; the next sync or close reports it
   pthread_mutex_t mutex;             // guards fd->fp_ind
 };
 
@@ -64,12 +65,12 @@ int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* do
 int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
                         struct SluiceError* error);
 
-// A finished request: its status counts `done` bytes, waiting for it answers `error_code`.
-int sluice_completed_request(int64_t done, int error_code, MPI_Request* request);
-// A request for a collective access whose local part is done. It finishes when all ranks have told their
-// outcome.
-int sluice_agreeing_request(ADIO_File fd, const char* where, int64_t done, const struct SluiceError* error,
-                            MPI_Request* request);
+// A finished request: its status counts `done` bytes.
+int sluice_completed_request(int64_t done, MPI_Request* request);
+// A request for a collective access whose local part is done: it finishes when all ranks have told their
+// outcome. Answers the local part's error code.
+int sluice_agreeing_request(ADIO_File fd, const struct SluiceAccess* access, int64_t done,
+                            const struct SluiceError* error, MPI_Request* request);
 
 // Collective: takes a view into use. The file keeps its old one when this fails.
 int sluice_set_view(ADIO_File fd, ADIO_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,

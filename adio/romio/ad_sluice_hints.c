@@ -83,8 +83,8 @@ static int give_romio(ADIO_File fd, const char* text, size_t bytes) {
   MPI_Info_create(&info);
   for (const char* at = text; at < text + bytes;) {
     const char* value = at + strlen(at) + 1;
-    // All ranks do their own I/O, so there is no choice of those that do it for others.
-    if (strcmp(at, "cb_nodes") != 0 && strncmp(at, "cb_config_list", 14) != 0) {
+    // All ranks do their own I/O, and that is what the program shall read back.
+    if (strcmp(at, "cb_nodes") != 0) {
       MPI_Info_set(info, at, value);
     }
     at = value + strlen(value) + 1;

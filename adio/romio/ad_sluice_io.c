@@ -133,9 +133,12 @@ static void nonblocking(ADIO_File fd, const struct SluiceAccess* access, int col
   struct SluiceError error = {0};
   int64_t done;
   sluice_transfer(fd, access, &done, &error);
-  *error_code = collective
-                    ? sluice_agreeing_request(fd, access->where, done, &error, request)
-                    : sluice_completed_request(done, sluice_error_code(access->where, &error), request);
+  if (collective) {
+    *error_code = sluice_agreeing_request(fd, access, done, &error, request);
+  } else {
+    *error_code = sluice_completed_request(done, request);
+    *error_code = error.code != SLUICE_OK ? sluice_error_code(access->where, &error) : *error_code;
+  }
 }
 
 void ADIOI_SLUICE_ReadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,

@@ -161,7 +161,7 @@ static int start(MPI_File fh, struct SluiceAccess access, MPI_Request* request) 
     sluice_transfer(fh, &access, &done, &error);
   }
   convert_back(&access, user_buffer, copy);
-  const int error_code = sluice_agreeing_request(fh, access.where, done, &error, request);
+  const int error_code = sluice_agreeing_request(fh, &access, done, &error, request);
   return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
 }
 
