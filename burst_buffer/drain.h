@@ -35,26 +35,47 @@ class DrainSink {
   virtual void discard(StripeId stripe) = 0;
 };
 
-enum class DrainPolicy { kImmediate, kOnSync, kWatermark, kIdle };
+// When committed epochs are drained. Whatever the policy: above the high watermark, and while a writer wants
+// room, it drains (open transactions too) until the low watermark or the room is there; and drain_all() is
+// always followed.
+enum class DrainPolicy {
+  kImmediate,  // as soon as there are any, looked for by itself as well
+  kOnSync,     // at kick()
+  kWatermark,  // not before the high watermark
+  kIdle,       // when nothing was written or committed for idle_ms
+};
 
 struct DrainStatus {
-  std::string state;  // "idle", "draining", "blocked: <why>"
-  uint64_t bytes_left = 0;
+  std::string state;           // "idle", "draining", "blocked: <why>"
+  uint64_t bytes_left = 0;     // HotTier::unpublished_bytes(): 0 when everything committed is published
   uint64_t bytes_drained = 0;  // since start
 };
 
 // One thread. Write ordering: place (durable) -> placed() in the log -> publish (durable) -> drained() in the
 // log. The worst crash between two steps leaves a stripe that nothing refers to, or work done once more;
 // never a byte lost or shown early.
+//
+// Every byte is checked against the checksums it was written with before it leaves (HotTier::verify); a
+// container with a damaged byte stays where it is and the state says so, the others go on. A stripe is
+// discarded only when no publication can have taken it up; a publication of unknown outcome is looked up
+// (HotTier::reconcile) before anything is built on it.
 class Drain {
  public:
   struct Options {
     DrainPolicy policy = DrainPolicy::kImmediate;
     double high_watermark = 0.7;  // of the hot tier: above it open transactions are placed too
     double low_watermark = 0.4;
+    uint64_t idle_ms = 1000;
+    uint64_t poll_ms = 50;  // how often the watermarks and the policy are looked at without being told
+    // With a writer waiting: failures in a row that the sink called retryable, and the time without any
+    // progress and without a failure (readers' pins, writes in flight), until on_progress says that waiting
+    // is pointless.
+    uint64_t failures_to_report = 3;
+    uint64_t stuck_ms = 5000;
     uint64_t retry_ms = 500;  // after a failure of the sink
-    // The hot tier has free room again, or a failure made waiting pointless (then an error). From the drain's
-    // thread.
+    // After want_room(): the hot tier has free room again, or a failure made waiting pointless (then an
+    // error). Called once for all that want room at that moment; who still finds none asks again. From the
+    // drain's thread.
     std::function<void(Result<>)> on_progress;
   };
 
@@ -64,12 +85,15 @@ class Drain {
   virtual void start() = 0;
   // Ends after the step in hand; no error is lost, the work is found again at the next start.
   virtual void stop() = 0;
-  // There may be work (something was committed), or room is wanted.
+  // There may be work: something was committed.
   virtual void kick() = 0;
+  // Somebody waits for what is committed now (a persist, the end of the service): it is drained under every
+  // policy, and tried again after failures until a round succeeds.
+  virtual void drain_all() = 0;
   // A writer waits for room: places open transactions as well until it is there.
   virtual void want_room(Length length) = 0;
   // One round over all containers on the calling thread, for tests and simulation (never together with
-  // start()).
+  // start()). The first error of any container, after all were tried.
   virtual Result<> run_once(bool include_open) = 0;
   virtual DrainStatus status() = 0;
 };

@@ -64,6 +64,7 @@ class StagedHotTier final : public HotTier {
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;
+  uint64_t unpublished_bytes() override;
   std::vector<TransactionInfo> open_transactions() override;
   uint64_t last_record() override { return last_record_.load(std::memory_order_acquire); }
   Result<> verify(const DrainWork::Piece& piece) override;
@@ -79,8 +80,9 @@ class StagedHotTier final : public HotTier {
   Usage usage() override;
 
  private:
+  Result<> admit();  // any thread
+
   // --- under log_mutex_ ---
-  Result<> admit();
   Error broken(Error error);
   Result<> make_room(size_t bytes, Room room);
   Result<> checkpoint();
@@ -95,8 +97,10 @@ class StagedHotTier final : public HotTier {
   Result<uint64_t> write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                                 std::span<const uint32_t> checksums);
   Result<CommitInfo> commit_locked(TxnId txn);
+  // What of these pieces is still there to be recorded; and which of their stripes are needed whatever is
+  // recorded.
   std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,
-                                           std::vector<StripeId>& stillborn);
+                                           std::map<StripeId, bool>& needed);
 
   // --- with or without log_mutex_ ---
   // Slabs of this transaction, or of all, durable on return.
@@ -115,8 +119,10 @@ class StagedHotTier final : public HotTier {
   std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
   std::optional<Error> broken_;              // state_mutex_
   StagingLog log_;                           // log_mutex_
+  std::vector<std::shared_ptr<Hold>> lost_;  // what a failed flush keeps from being free; log_mutex_
   bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
   std::atomic<uint64_t> last_record_;
+  std::atomic<bool> log_full_{false};
 };
 
 Result<> StagedHotTier::not_found(TxnId txn) const {
@@ -185,6 +191,7 @@ Result<> StagedHotTier::checkpoint() {
 }
 
 Result<> StagedHotTier::make_room(size_t bytes, Room room) {
+  log_full_ = false;
   if (log_.admits(bytes, room)) return {};
   if (!log_.ever_admits(bytes, room)) {
     return fail(
@@ -198,6 +205,7 @@ Result<> StagedHotTier::make_room(size_t bytes, Room room) {
     if (auto ok = checkpoint(); !ok) return ok;
   }
   if (log_.admits(bytes, room)) return {};
+  log_full_ = true;
   Error error(
       ErrorCode::kNoSpace,
       fmt::format(
@@ -244,6 +252,7 @@ Result<Slab> StagedHotTier::reserve(Length length) {
             "{} at once do not fit in the hot tier {} of {}: write less at a time or raise --hot-size",
             bytes_text(length.value), options_.path, bytes_text(pool_->capacity_bytes())));
   }
+  if (auto ok = admit(); !ok) return fail(ok.error());
   if (auto slab = pool_->allocate(length)) return *slab;
   // Bytes that open transactions overwrote are only free when what overwrote them is durable.
   bool reclaimable = false;
@@ -500,6 +509,18 @@ uint64_t StagedHotTier::undrained_bytes(ContainerId container) {
   return bytes;
 }
 
+uint64_t StagedHotTier::unpublished_bytes() {
+  const std::lock_guard lock(state_mutex_);
+  uint64_t total = 0;
+  for (const auto& [id, c] : state_->containers()) {
+    if (c.committed <= c.published.epoch) continue;
+    uint64_t bytes = 0;
+    c.index.committed().for_each([&](Extent extent, const StagedPiece&) { bytes += extent.length().value; });
+    total += std::max<uint64_t>(bytes, 1);
+  }
+  return total;
+}
+
 std::vector<TransactionInfo> StagedHotTier::open_transactions() {
   const std::lock_guard lock(state_mutex_);
   std::vector<TransactionInfo> open;
@@ -582,9 +603,8 @@ DrainWork StagedHotTier::drain_work(ContainerId container, bool include_open) {
 
 std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
                                                         std::span<const PlacedPiece> pieces,
-                                                        std::vector<StripeId>& stillborn) {
+                                                        std::map<StripeId, bool>& needed) {
   std::vector<PlacedRecord> records;
-  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
   const HotState::Container* c = state_->container(container);
   for (const PlacedPiece& piece : pieces) {
     bool& is_needed = needed[piece.stripe];
@@ -598,7 +618,6 @@ std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
     const bool open = c->index.is_open(hold->txn);
     const auto owner = open ? std::optional(hold->txn) : std::nullopt;
     for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
-      is_needed = true;
       if (records.empty() || records.back().txn != owner ||
           records.back().parts.size() == kMaxPartsPerRecord) {
         records.push_back({container, owner, {}});
@@ -607,9 +626,6 @@ std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
       records.back().parts.push_back({part, hold->record, piece.stripe, offset});
     }
   }
-  for (const auto& [stripe, is_needed] : needed) {
-    if (!is_needed) stillborn.push_back(stripe);
-  }
   return records;
 }
 
@@ -617,21 +633,39 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                                                     std::span<const PlacedPiece> pieces) {
   const std::lock_guard log_lock(log_mutex_);
   if (auto ok = admit(); !ok) return fail(ok.error());
-  std::vector<StripeId> dead;
-  const std::vector<PlacedRecord> records = placed_records(container, pieces, dead);
-  size_t bytes = 0;
-  for (const PlacedRecord& record : records) bytes += encoded_bytes(record);
-  if (!records.empty()) {
-    if (auto ok = make_room(bytes, Room::kPlacing); !ok) return fail(ok.error());
-    for (const PlacedRecord& record : records) log_.append(record);
-    if (auto ok = persist_log(); !ok) return fail(ok.error());
-  }
+  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
+  const std::vector<PlacedRecord> records = placed_records(container, pieces, needed);
+  std::vector<std::shared_ptr<Hold>> replaced;  // not free before the records are durable
   for (const PlacedRecord& record : records) {
-    apply_durable(record);
-    if (record.txn) continue;
-    for (const StripePart& part : record.parts) pool_->offered(part.stripe);
+    if (auto ok = make_room(encoded_bytes(record), Room::kPlacing); !ok) {
+      if (&record == &records.front() || ok.error().code != ErrorCode::kNoSpace) return fail(ok.error());
+      break;  // the rest stays hot
+    }
+    log_.append(record);
+    const std::lock_guard lock(state_mutex_);
+    const auto applied = state_->apply(record);
+    SLUICE_ASSERT(applied);
+    auto& retired = state_->retired().holds;
+    replaced.insert(replaced.end(), std::make_move_iterator(retired.begin()),
+                    std::make_move_iterator(retired.end()));
+    retired.clear();
+    for (const StripePart& part : record.parts) {
+      needed[part.stripe] = true;
+      if (!record.txn) pool_->offered(part.stripe);
+    }
   }
-  for (const StripeId stripe : pool_->take_dead_stripes()) dead.push_back(stripe);
+  if (!records.empty()) {
+    may_have_shrunk_ = true;
+    if (auto ok = persist_log(); !ok) {
+      lost_.insert(lost_.end(), std::make_move_iterator(replaced.begin()),
+                   std::make_move_iterator(replaced.end()));
+      return fail(ok.error());
+    }
+  }
+  std::vector<StripeId> dead = pool_->take_dead_stripes();
+  for (const auto& [stripe, is_needed] : needed) {
+    if (!is_needed) dead.push_back(stripe);
+  }
   return dead;
 }
 
@@ -641,7 +675,11 @@ Result<> StagedHotTier::drained(ContainerId container, Epoch epoch) {
   const auto known = state_->published(container);
   if (known && epoch <= known->epoch) return {};
   const HotState::Container* c = state_->container(container);
-  const auto size = c == nullptr ? std::nullopt : state_->size_at(*c, epoch);
+  if (c == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("container {} has nothing in the hot tier", container.value));
+  }
+  const auto size = state_->size_at(*c, epoch);
   if (!size) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("epoch {} of container {} was never committed here",
                                                          epoch.value, container.value));
@@ -694,7 +732,7 @@ Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
 
 Usage StagedHotTier::usage() {
   const std::lock_guard lock(state_mutex_);
-  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes()};
+  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes(), log_full_};
 }
 
 // --- opening ---

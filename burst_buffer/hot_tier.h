@@ -78,6 +78,7 @@ struct Usage {
   uint64_t bytes_total = 0;
   uint64_t bytes_used = 0;       // slabs in use or reserved
   uint64_t bytes_undrained = 0;  // of those, named by records
+  bool log_full = false;         // the last record that asked for room in the log found none
 };
 
 // What one container has to give to the storage tier.
@@ -171,6 +172,10 @@ class HotTier {
   // Bytes of the file, committed or in open transactions, that no published version has yet, wherever they
   // are staged.
   virtual uint64_t undrained_bytes(ContainerId container) = 0;
+  // Committed bytes of all containers that no published version has yet. A container with an unpublished
+  // epoch counts for at least 1, also when the epoch only cut bytes off: 0 when everything committed is
+  // published.
+  virtual uint64_t unpublished_bytes() = 0;
   virtual std::vector<TransactionInfo> open_transactions() = 0;
   // The number of the newest write or truncation. After open(): every one up to it survived, so a client
   // whose newest acknowledged record is at most this has lost nothing in this restart (numbers of lost
@@ -192,6 +197,7 @@ class HotTier {
   // container (to discard), durable before they are answered. Never answered: stripes of committed pieces,
   // because the drain may be publishing them at this moment; those that no version takes up are left to the
   // storage tier's orphan collection. May be called with no pieces.
+  // When the log has room for some of them only, the others stay hot; kNoSpace when it has for none.
   virtual Result<std::vector<StripeId>> placed(ContainerId container,
                                                std::span<const PlacedPiece> pieces) = 0;
   // The storage tier published this epoch: records up to it are forgotten.

@@ -1,0 +1,91 @@
+#include "burst_buffer/fake_sink.h"
+
+#include "base/assert.h"
+
+namespace sluice::burst_buffer {
+
+Result<> FakeSink::step(const std::string& name) const {
+  return on_step_ ? on_step_(name) : Result<>();
+}
+
+Result<Length> FakeSink::stripe_bytes(ContainerId) {
+  return Length(stripe_bytes_);
+}
+
+Result<StripeId> FakeSink::place(ContainerId, std::span<const std::span<const std::byte>> pieces) {
+  if (auto ok = step("place"); !ok) return fail(ok.error());
+  std::string bytes;
+  for (const auto& piece : pieces) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  SLUICE_ASSERT(!bytes.empty() && bytes.size() <= stripe_bytes_);
+  const std::lock_guard lock(mutex_);
+  const StripeId stripe(next_stripe_++);
+  stripes_[stripe] = std::move(bytes);
+  return stripe;
+}
+
+Result<> FakeSink::publish(ContainerId container, Epoch from, Epoch to, std::optional<Length> cut,
+                           Length size, std::span<const PublishedExtent> extents) {
+  if (auto ok = step("publish"); !ok) return ok;
+  {
+    const std::lock_guard lock(mutex_);
+    File& file = files_[container];
+    if (file.published.epoch != from) return fail(ErrorCode::kConflict, "another version is published");
+    SLUICE_ASSERT(from < to);
+    if (cut && cut->value < file.bytes.size()) file.bytes.resize(cut->value);
+    for (const PublishedExtent& extent : extents) {
+      const auto stripe = stripes_.find(extent.stripe);
+      SLUICE_ASSERT(stripe != stripes_.end());  // it was discarded too early
+      const uint64_t length = extent.extent.length().value;
+      SLUICE_ASSERT(extent.stripe_offset + length <= stripe->second.size());
+      if (file.bytes.size() < extent.extent.end.value) file.bytes.resize(extent.extent.end.value, '0');
+      file.bytes.replace(extent.extent.begin.value, length, stripe->second, extent.stripe_offset, length);
+      file.stripes.insert(extent.stripe);
+    }
+    SLUICE_ASSERT(file.bytes.size() <= size.value);
+    file.bytes.resize(size.value, '0');
+    file.published = {to, size};
+  }
+  return step("published");
+}
+
+void FakeSink::discard(StripeId stripe) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, file] : files_) SLUICE_ASSERT(!file.stripes.contains(stripe));
+  const size_t erased = stripes_.erase(stripe);
+  SLUICE_ASSERT(erased == 1);
+}
+
+CommitInfo FakeSink::published(ContainerId container) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(container);
+  return found == files_.end() ? CommitInfo{} : found->second.published;
+}
+
+std::string FakeSink::contents(ContainerId container) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(container);
+  return found == files_.end() ? "" : found->second.bytes;
+}
+
+std::string FakeSink::stripe_contents(StripeId stripe, uint64_t offset, uint64_t length) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = stripes_.find(stripe);
+  SLUICE_ASSERT(found != stripes_.end() && offset + length <= found->second.size());
+  return found->second.substr(offset, length);
+}
+
+std::vector<StripeId> FakeSink::stripes() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<StripeId> all;
+  for (const auto& [stripe, bytes] : stripes_) all.push_back(stripe);
+  return all;
+}
+
+void FakeSink::collect_orphans(const std::set<StripeId>& in_use) {
+  const std::lock_guard lock(mutex_);
+  std::set<StripeId> needed = in_use;
+  for (const auto& [id, file] : files_) needed.insert(file.stripes.begin(), file.stripes.end());
+  std::erase_if(stripes_, [&](const auto& entry) { return !needed.contains(entry.first); });
+}
+
+}  // namespace sluice::burst_buffer
