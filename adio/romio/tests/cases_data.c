@@ -274,6 +274,7 @@ void case_12_shared_pointer(const char* prefix) {
   CHECK_OK(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
   shared_slots(file);
   // Ordered: rank r's r + 1 values stand behind those of the lower ranks.
+  MPI_Barrier(MPI_COMM_WORLD);
   CHECK_OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
   const int total = check_ranks * (check_ranks + 1) / 2;
   int* values = calloc((size_t)total, sizeof *values);
@@ -284,6 +285,7 @@ void case_12_shared_pointer(const char* prefix) {
   CHECK_OK(MPI_File_get_position_shared(file, &position));
   CHECK_EQ(position, total);
   CHECK_OK(MPI_File_sync(file));
+  MPI_Barrier(MPI_COMM_WORLD);
   CHECK_OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
   memset(values, 0, (size_t)total * sizeof *values);
   CHECK_OK(MPI_File_read_ordered_begin(file, values, check_rank + 1, MPI_INT));
@@ -291,6 +293,7 @@ void case_12_shared_pointer(const char* prefix) {
   for (int i = 0; i <= check_rank; i++) {
     CHECK_EQ(values[i], 100 * check_rank + i);
   }
+  MPI_Barrier(MPI_COMM_WORLD);
   CHECK_OK(MPI_File_seek_shared(file, 0, MPI_SEEK_END));
   CHECK_OK(MPI_File_get_position_shared(file, &position));
   CHECK_EQ(position, 20 * check_ranks);
