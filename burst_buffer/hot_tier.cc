@@ -3,30 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <utility>
 
 #include "base/assert.h"
 #include "base/checksum.h"
 #include "base/log.h"
-#include "burst_buffer/hot_recovery.h"
-#include "burst_buffer/hot_state.h"
-#include "burst_buffer/pmem/pmem_domain.h"
-#include "burst_buffer/slab_pool.h"
-#include "burst_buffer/staging_log.h"
+#include "burst_buffer/staged_hot_tier.h"
 
+// Writing and reading.
 namespace sluice::burst_buffer {
-namespace {
 
 using Room = StagingLog::Room;
 
-// A placed record names at most this many parts, so that it fits in any log half.
-constexpr size_t kMaxPartsPerRecord = 64;
-
-struct HoldsPin final : Pin {
-  std::vector<std::shared_ptr<Hold>> holds;
-};
+namespace {
 
 std::string bytes_text(uint64_t bytes) {
   if (bytes >= 10 * 1024 * 1024) return fmt::format("{} MiB", bytes / (1024 * 1024));
@@ -34,96 +22,7 @@ std::string bytes_text(uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-// Locks: log_mutex_ is held by everything that appends, through its flushes; state_mutex_ by everything that
-// reads or changes the state, never through I/O. The first before the second. A holder of log_mutex_ may read
-// what only appenders change (everything in state_ but Txn::dirty and Txn::retired) without the second.
-class StagedHotTier final : public HotTier {
- public:
-  StagedHotTier(Options options, std::shared_ptr<PersistDomain> domain, std::shared_ptr<SlabPool> pool,
-                std::unique_ptr<HotState> state, StagingLog log, uint64_t last_record)
-      : options_(std::move(options)),
-        domain_(std::move(domain)),
-        pool_(std::move(pool)),
-        state_(std::move(state)),
-        log_(std::move(log)),
-        last_record_(last_record) {}
-
-  Result<Slab> reserve(Length length) override;
-  std::span<std::byte> bytes(const Slab& slab) override { return pool_->bytes(slab); }
-  void cancel(const Slab& slab) override { pool_->free(slab); }
-
-  Result<> begin(TxnId txn, ContainerId container, SessionId session) override;
-  Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
-                         std::span<const uint32_t> checksums) override;
-  Result<uint64_t> truncate(TxnId txn, Length size) override;
-  Result<> abort(TxnId txn) override;
-  Result<> persist() override;
-  Result<CommitInfo> commit(TxnId txn) override;
-
-  Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) override;
-  Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
-  Epoch committed(ContainerId container, Epoch published) override;
-  uint64_t undrained_bytes(ContainerId container) override;
-  uint64_t unpublished_bytes() override;
-  std::vector<TransactionInfo> open_transactions() override;
-  uint64_t last_record() override { return last_record_.load(std::memory_order_acquire); }
-  Result<> verify(const DrainWork::Piece& piece) override;
-
-  std::vector<ContainerId> undrained() override;
-  DrainWork drain_work(ContainerId container, bool include_open) override;
-  Result<std::vector<StripeId>> placed(ContainerId container, std::span<const PlacedPiece> pieces) override;
-  Result<> drained(ContainerId container, Epoch epoch) override;
-  Result<Epoch> reconcile(ContainerId container) override;
-  Result<std::vector<StripeId>> forget(ContainerId container) override;
-  std::set<StripeId> stripes_in_use() override { return pool_->stripes_in_use(); }
-
-  Usage usage() override;
-
- private:
-  Result<> admit();  // any thread
-
-  // --- under log_mutex_ ---
-  Error broken(Error error);
-  Result<> make_room(size_t bytes, Room room);
-  Result<> checkpoint();
-  Result<> persist_log();
-  // The state after a record that was just appended. What it replaced is retired to its transaction, or
-  // dropped when the record is durable already.
-  void apply_open(const LogRecord& record, TxnId txn);
-  void apply_durable(const LogRecord& record);
-  Result<> append_durable(const LogRecord& record, Room room);
-  Result<> introduce(ContainerId container, std::optional<CommitInfo> published);
-  Result<> drained_locked(ContainerId container, CommitInfo published);
-  Result<uint64_t> write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
-                                std::span<const uint32_t> checksums);
-  Result<CommitInfo> commit_locked(TxnId txn);
-  // What of these pieces is still there to be recorded; and which of their stripes are needed whatever is
-  // recorded.
-  std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,
-                                           std::map<StripeId, bool>& needed);
-
-  // --- with or without log_mutex_ ---
-  // Slabs of this transaction, or of all, durable on return.
-  Result<> persist_slabs(std::optional<TxnId> txn);
-  Result<> not_found(TxnId txn) const;
-  // The size of the published version, best known here.
-  Length published_size(ContainerId container, Length told) const;
-
-  const Options options_;
-  const std::shared_ptr<PersistDomain> domain_;
-  const std::shared_ptr<SlabPool> pool_;
-
-  std::mutex log_mutex_;
-  std::mutex state_mutex_;
-  const std::unique_ptr<HotState> state_;
-  std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
-  std::optional<Error> broken_;              // state_mutex_
-  StagingLog log_;                           // log_mutex_
-  std::vector<std::shared_ptr<Hold>> lost_;  // what a failed flush keeps from being free; log_mutex_
-  bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
-  std::atomic<uint64_t> last_record_;
-  std::atomic<bool> log_full_{false};
-};
+}  // namespace
 
 Result<> StagedHotTier::not_found(TxnId txn) const {
   return fail(ErrorCode::kNotFound,
@@ -321,6 +220,8 @@ Result<uint64_t> StagedHotTier::write(TxnId txn, std::span<const Extent> extents
   return written;
 }
 
+namespace {
+
 // The parts of a write record, or what is wrong with the request.
 Result<std::vector<SlabPart>> parts_of(std::span<const Extent> extents, const Slab& slab,
                                        std::span<const uint32_t> checksums) {
@@ -352,6 +253,8 @@ Result<std::vector<SlabPart>> parts_of(std::span<const Extent> extents, const Sl
   }
   return parts;
 }
+
+}  // namespace
 
 Result<uint64_t> StagedHotTier::write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                                              std::span<const uint32_t> checksums) {
@@ -550,268 +453,9 @@ Result<> StagedHotTier::verify(const DrainWork::Piece& piece) {
   return fail(error.mark_data_loss());
 }
 
-// --- draining ---
-
-std::vector<ContainerId> StagedHotTier::undrained() {
-  const std::lock_guard lock(state_mutex_);
-  std::vector<ContainerId> found;
-  for (const auto& [id, c] : state_->containers()) {
-    if (c.published.epoch < c.committed) found.push_back(id);
-  }
-  return found;
-}
-
-DrainWork StagedHotTier::drain_work(ContainerId container, bool include_open) {
-  auto pin = std::make_unique<HoldsPin>();
-  DrainWork work;
-  work.container = container;
-  const std::lock_guard lock(state_mutex_);
-  const HotState::Container* c = state_->container(container);
-  if (c == nullptr) {
-    const auto known = state_->published(container).value_or(CommitInfo{});
-    work.from = work.to = known.epoch;
-    work.size = known.size;
-    work.pin = std::move(pin);
-    return work;
-  }
-  work.from = c->published.epoch;
-  work.to = c->committed;
-  work.cut = c->index.cut();
-  work.size = c->index.size(std::nullopt, c->published.size);
-  const auto add = [&](Extent extent, const StagedPiece& piece, std::optional<TxnId> open) {
-    const bool hot = piece.place.tier == StagedPlace::Tier::kHot;
-    if (open && !hot) return;
-    DrainWork::Piece& added = work.pieces.emplace_back(DrainWork::Piece{extent, piece.place, open, {}});
-    if (hot) added.bytes = pool_->bytes({piece.place.where + piece.place.offset, extent.length()});
-    if (!hot) pool_->offered(StripeId(piece.place.where));
-    const auto& hold = static_cast<const Keeper*>(piece.keep.get())->hold();
-    if (hot && !open) static_cast<SlabHold&>(*hold).offered = true;
-    pin->holds.push_back(hold);
-  };
-  c->index.committed().for_each(
-      [&](Extent extent, const StagedPiece& piece) { add(extent, piece, std::nullopt); });
-  if (include_open) {
-    for (const auto& [id, layer] : c->index.open_layers()) {
-      layer.pieces.for_each(
-          [&, txn = id](Extent extent, const StagedPiece& piece) { add(extent, piece, txn); });
-    }
-  }
-  offered_to_[container] = std::max(offered_to_[container], work.to);
-  work.pin = std::move(pin);
-  return work;
-}
-
-std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
-                                                        std::span<const PlacedPiece> pieces,
-                                                        std::map<StripeId, bool>& needed) {
-  std::vector<PlacedRecord> records;
-  const HotState::Container* c = state_->container(container);
-  for (const PlacedPiece& piece : pieces) {
-    bool& is_needed = needed[piece.stripe];
-    const auto hold = pool_->hold_at(piece.before.where);
-    if (!hold || hold->record != piece.before.record) {
-      is_needed = true;  // nothing is known of it
-      continue;
-    }
-    if (hold->offered) is_needed = true;
-    if (c == nullptr) continue;
-    const bool open = c->index.is_open(hold->txn);
-    const auto owner = open ? std::optional(hold->txn) : std::nullopt;
-    for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
-      if (records.empty() || records.back().txn != owner ||
-          records.back().parts.size() == kMaxPartsPerRecord) {
-        records.push_back({container, owner, {}});
-      }
-      const uint64_t offset = piece.stripe_offset + (part.begin - piece.extent.begin).value;
-      records.back().parts.push_back({part, hold->record, piece.stripe, offset});
-    }
-  }
-  return records;
-}
-
-Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
-                                                    std::span<const PlacedPiece> pieces) {
-  const std::lock_guard log_lock(log_mutex_);
-  if (auto ok = admit(); !ok) return fail(ok.error());
-  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
-  const std::vector<PlacedRecord> records = placed_records(container, pieces, needed);
-  std::vector<std::shared_ptr<Hold>> replaced;  // not free before the records are durable
-  for (const PlacedRecord& record : records) {
-    if (auto ok = make_room(encoded_bytes(record), Room::kPlacing); !ok) {
-      if (&record == &records.front() || ok.error().code != ErrorCode::kNoSpace) return fail(ok.error());
-      break;  // the rest stays hot
-    }
-    log_.append(record);
-    const std::lock_guard lock(state_mutex_);
-    const auto applied = state_->apply(record);
-    SLUICE_ASSERT(applied);
-    auto& retired = state_->retired().holds;
-    replaced.insert(replaced.end(), std::make_move_iterator(retired.begin()),
-                    std::make_move_iterator(retired.end()));
-    retired.clear();
-    for (const StripePart& part : record.parts) {
-      needed[part.stripe] = true;
-      if (!record.txn) pool_->offered(part.stripe);
-    }
-  }
-  if (!records.empty()) {
-    may_have_shrunk_ = true;
-    if (auto ok = persist_log(); !ok) {
-      lost_.insert(lost_.end(), std::make_move_iterator(replaced.begin()),
-                   std::make_move_iterator(replaced.end()));
-      return fail(ok.error());
-    }
-  }
-  std::vector<StripeId> dead = pool_->take_dead_stripes();
-  for (const auto& [stripe, is_needed] : needed) {
-    if (!is_needed) dead.push_back(stripe);
-  }
-  return dead;
-}
-
-Result<> StagedHotTier::drained(ContainerId container, Epoch epoch) {
-  const std::lock_guard log_lock(log_mutex_);
-  if (auto ok = admit(); !ok) return ok;
-  const auto known = state_->published(container);
-  if (known && epoch <= known->epoch) return {};
-  const HotState::Container* c = state_->container(container);
-  if (c == nullptr) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("container {} has nothing in the hot tier", container.value));
-  }
-  const auto size = state_->size_at(*c, epoch);
-  if (!size) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("epoch {} of container {} was never committed here",
-                                                         epoch.value, container.value));
-  }
-  return drained_locked(container, {epoch, *size});
-}
-
-Result<> StagedHotTier::drained_locked(ContainerId container, CommitInfo published) {
-  return append_durable(DrainedRecord{container, published}, Room::kEnding);
-}
-
-Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
-  const auto told = options_.published ? options_.published(container) : std::nullopt;
-  if (!told) {
-    Error error(ErrorCode::kUnavailable,
-                fmt::format("the published version of container {} is not known", container.value));
-    return fail(error.mark_retryable());
-  }
-  const std::lock_guard log_lock(log_mutex_);
-  if (auto ok = admit(); !ok) return fail(ok.error());
-  const HotState::Container* c = state_->container(container);
-  if (c == nullptr || told->epoch <= c->published.epoch) return told->epoch;
-  Epoch offered;
-  {
-    const std::lock_guard lock(state_mutex_);
-    const auto found = offered_to_.find(container);
-    if (found != offered_to_.end()) offered = found->second;
-  }
-  if (offered < told->epoch) {
-    return fail(ErrorCode::kConflict,
-                fmt::format("epoch {} of container {} was published, but not by this hot tier",
-                            told->epoch.value, container.value));
-  }
-  if (auto ok = drained_locked(container, *told); !ok) return fail(ok.error());
-  return told->epoch;
-}
-
-Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
-  const std::lock_guard log_lock(log_mutex_);
-  if (auto ok = admit(); !ok) return fail(ok.error());
-  if (state_->container(container) == nullptr) {
-    apply_durable(ForgetRecord{container});  // nothing of it is in the log
-  } else if (auto ok = append_durable(ForgetRecord{container}, Room::kEnding); !ok) {
-    return fail(ok.error());
-  }
-  const std::lock_guard lock(state_mutex_);
-  offered_to_.erase(container);
-  return pool_->take_dead_stripes();
-}
-
 Usage StagedHotTier::usage() {
   const std::lock_guard lock(state_mutex_);
   return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes(), log_full_};
-}
-
-// --- opening ---
-
-// What the storage tier has published since the log was last told.
-Result<> catch_up(HotState& state, const HotTier::Options& options) {
-  if (!options.published) return {};
-  std::vector<std::pair<ContainerId, Epoch>> known;
-  for (const auto& [id, c] : state.containers()) known.emplace_back(id, c.published.epoch);
-  for (const auto& [id, epoch] : known) {
-    const auto told = options.published(id);
-    if (!told) {
-      log::warn("hot tier {}: container {} no longer exists, its staged bytes are dropped", options.path,
-                id.value);
-      if (auto ok = state.apply(ForgetRecord{id}); !ok) return ok;
-    } else if (epoch < told->epoch) {
-      if (auto ok = state.apply(DrainedRecord{id, *told}); !ok) return ok;
-    }
-    state.retired().holds.clear();
-  }
-  return {};
-}
-
-// Bytes of open transactions may have survived the crash of a process only; the checkpoint will call them
-// durable.
-Result<> persist_open_slabs(std::span<const LogRecord> live, const SlabPool& pool, PersistDomain& domain) {
-  std::vector<std::span<const std::byte>> ranges;
-  for (const LogRecord& record : live) {
-    const auto* write = std::get_if<WriteRecord>(&record);
-    if (write != nullptr && write->epoch == Epoch(0)) ranges.push_back(pool.bytes(write->slab));
-  }
-  if (ranges.empty()) return {};
-  return domain.persist_all(std::move(ranges));
-}
-
-}  // namespace
-
-Result<std::unique_ptr<HotTier>> HotTier::open(Options options, std::shared_ptr<PersistDomain> domain) {
-  const std::string object = fmt::format("cannot open the hot tier {}", options.path);
-  if (!domain) {
-    auto opened = open_pmem_domain(options.path, options.size_bytes);
-    if (!opened) return fail(opened.error());
-    domain = std::move(*opened);
-  }
-  std::optional<LogContents> contents;
-  if (domain->existed()) {
-    auto read = read_staging_log(domain->memory());
-    if (!read) return fail_with_context(object, read.error());
-    contents = std::move(*read);
-  }
-  std::vector<LogRecord> live;
-  uint64_t last_record = 0;
-  if (contents) {
-    auto replayed = recover_state(domain->memory(), *contents);
-    if (!replayed) return fail_with_context(object, replayed.error());
-    if (auto ok = catch_up(**replayed, options); !ok) return fail_with_context(object, ok.error());
-    live = (*replayed)->live_records();
-    last_record = contents->next_sequence - 1;
-    for (const auto& [txn, lost] : (*replayed)->cut_off()) last_record = std::min(last_record, lost - 1);
-  }
-  auto log = contents ? Result<StagingLog>(StagingLog(*domain, *contents)) : StagingLog::format(*domain);
-  if (!log) return fail_with_context(object, log.error());
-  const LogLayout& layout = log->layout();
-  auto pool = std::make_shared<SlabPool>(domain, layout.data_offset, layout.data_bytes);
-  auto state = std::make_unique<HotState>(layout.data_bytes, pool);
-  for (const LogRecord& record : live) {
-    if (auto ok = state->apply(record); !ok) return fail_with_context(object, ok.error());
-  }
-  state->loaded();
-  if (contents) {
-    if (!log->fits(live)) {
-      return fail(ErrorCode::kInternal, object + ": what its log says does not fit in one half of the log");
-    }
-    if (auto ok = persist_open_slabs(live, *pool, *domain); !ok) return fail_with_context(object, ok.error());
-    if (auto ok = log->checkpoint(live); !ok) return fail_with_context(object, ok.error());
-  }
-  return std::unique_ptr<HotTier>(std::make_unique<StagedHotTier>(std::move(options), std::move(domain),
-                                                                  std::move(pool), std::move(state),
-                                                                  std::move(*log), last_record));
 }
 
 }  // namespace sluice::burst_buffer

@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "burst_buffer/staged_hot_tier.h"
+
+// The side of the hot tier that the drain sees.
+namespace sluice::burst_buffer {
+namespace {
+
+using Room = StagingLog::Room;
+
+// A placed record names at most this many parts, so that it fits in any log half.
+constexpr size_t kMaxPartsPerRecord = 64;
+
+}  // namespace
+
+std::vector<ContainerId> StagedHotTier::undrained() {
+  const std::lock_guard lock(state_mutex_);
+  std::vector<ContainerId> found;
+  for (const auto& [id, c] : state_->containers()) {
+    if (c.published.epoch < c.committed) found.push_back(id);
+  }
+  return found;
+}
+
+DrainWork StagedHotTier::drain_work(ContainerId container, bool include_open) {
+  auto pin = std::make_unique<HoldsPin>();
+  DrainWork work;
+  work.container = container;
+  const std::lock_guard lock(state_mutex_);
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) {
+    const auto known = state_->published(container).value_or(CommitInfo{});
+    work.from = work.to = known.epoch;
+    work.size = known.size;
+    work.pin = std::move(pin);
+    return work;
+  }
+  work.from = c->published.epoch;
+  work.to = c->committed;
+  work.cut = c->index.cut();
+  work.size = c->index.size(std::nullopt, c->published.size);
+  const auto add = [&](Extent extent, const StagedPiece& piece, std::optional<TxnId> open) {
+    const bool hot = piece.place.tier == StagedPlace::Tier::kHot;
+    if (open && !hot) return;
+    DrainWork::Piece& added = work.pieces.emplace_back(DrainWork::Piece{extent, piece.place, open, {}});
+    if (hot) added.bytes = pool_->bytes({piece.place.where + piece.place.offset, extent.length()});
+    if (!hot) pool_->offered(StripeId(piece.place.where));
+    const auto& hold = static_cast<const Keeper*>(piece.keep.get())->hold();
+    if (hot && !open) static_cast<SlabHold&>(*hold).offered = true;
+    pin->holds.push_back(hold);
+  };
+  c->index.committed().for_each(
+      [&](Extent extent, const StagedPiece& piece) { add(extent, piece, std::nullopt); });
+  if (include_open) {
+    for (const auto& [id, layer] : c->index.open_layers()) {
+      layer.pieces.for_each(
+          [&, txn = id](Extent extent, const StagedPiece& piece) { add(extent, piece, txn); });
+    }
+  }
+  offered_to_[container] = std::max(offered_to_[container], work.to);
+  work.pin = std::move(pin);
+  return work;
+}
+
+std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
+                                                        std::span<const PlacedPiece> pieces,
+                                                        std::map<StripeId, bool>& needed) {
+  std::vector<PlacedRecord> records;
+  const HotState::Container* c = state_->container(container);
+  for (const PlacedPiece& piece : pieces) {
+    bool& is_needed = needed[piece.stripe];
+    const auto hold = pool_->hold_at(piece.before.where);
+    if (!hold || hold->record != piece.before.record) {
+      is_needed = true;  // nothing is known of it
+      continue;
+    }
+    if (hold->offered) is_needed = true;
+    if (c == nullptr) continue;
+    const bool open = c->index.is_open(hold->txn);
+    const auto owner = open ? std::optional(hold->txn) : std::nullopt;
+    for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
+      if (records.empty() || records.back().txn != owner ||
+          records.back().parts.size() == kMaxPartsPerRecord) {
+        records.push_back({container, owner, {}});
+      }
+      const uint64_t offset = piece.stripe_offset + (part.begin - piece.extent.begin).value;
+      records.back().parts.push_back({part, hold->record, piece.stripe, offset});
+    }
+  }
+  return records;
+}
+
+Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
+                                                    std::span<const PlacedPiece> pieces) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
+  const std::vector<PlacedRecord> records = placed_records(container, pieces, needed);
+  std::vector<std::shared_ptr<Hold>> replaced;  // not free before the records are durable
+  for (const PlacedRecord& record : records) {
+    if (auto ok = make_room(encoded_bytes(record), Room::kPlacing); !ok) {
+      if (&record == &records.front() || ok.error().code != ErrorCode::kNoSpace) return fail(ok.error());
+      break;  // the rest stays hot
+    }
+    log_.append(record);
+    const std::lock_guard lock(state_mutex_);
+    const auto applied = state_->apply(record);
+    SLUICE_ASSERT(applied);
+    auto& retired = state_->retired().holds;
+    replaced.insert(replaced.end(), std::make_move_iterator(retired.begin()),
+                    std::make_move_iterator(retired.end()));
+    retired.clear();
+    for (const StripePart& part : record.parts) {
+      needed[part.stripe] = true;
+      if (!record.txn) pool_->offered(part.stripe);
+    }
+  }
+  if (!records.empty()) {
+    may_have_shrunk_ = true;
+    if (auto ok = persist_log(); !ok) {
+      lost_.insert(lost_.end(), std::make_move_iterator(replaced.begin()),
+                   std::make_move_iterator(replaced.end()));
+      return fail(ok.error());
+    }
+  }
+  std::vector<StripeId> dead = pool_->take_dead_stripes();
+  for (const auto& [stripe, is_needed] : needed) {
+    if (!is_needed) dead.push_back(stripe);
+  }
+  return dead;
+}
+
+Result<> StagedHotTier::drained(ContainerId container, Epoch epoch) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return ok;
+  const auto known = state_->published(container);
+  if (known && epoch <= known->epoch) return {};
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("container {} has nothing in the hot tier", container.value));
+  }
+  const auto size = state_->size_at(*c, epoch);
+  if (!size) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("epoch {} of container {} was never committed here",
+                                                         epoch.value, container.value));
+  }
+  return drained_locked(container, {epoch, *size});
+}
+
+Result<> StagedHotTier::drained_locked(ContainerId container, CommitInfo published) {
+  return append_durable(DrainedRecord{container, published}, Room::kEnding);
+}
+
+Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
+  const auto told = options_.published ? options_.published(container) : std::nullopt;
+  if (!told) {
+    Error error(ErrorCode::kUnavailable,
+                fmt::format("the published version of container {} is not known", container.value));
+    return fail(error.mark_retryable());
+  }
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr || told->epoch <= c->published.epoch) return told->epoch;
+  Epoch offered;
+  {
+    const std::lock_guard lock(state_mutex_);
+    const auto found = offered_to_.find(container);
+    if (found != offered_to_.end()) offered = found->second;
+  }
+  if (offered < told->epoch) {
+    return fail(ErrorCode::kConflict,
+                fmt::format("epoch {} of container {} was published, but not by this hot tier",
+                            told->epoch.value, container.value));
+  }
+  if (auto ok = drained_locked(container, *told); !ok) return fail(ok.error());
+  return told->epoch;
+}
+
+Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
+  const std::lock_guard log_lock(log_mutex_);
+  if (auto ok = admit(); !ok) return fail(ok.error());
+  if (state_->container(container) == nullptr) {
+    apply_durable(ForgetRecord{container});  // nothing of it is in the log
+  } else if (auto ok = append_durable(ForgetRecord{container}, Room::kEnding); !ok) {
+    return fail(ok.error());
+  }
+  const std::lock_guard lock(state_mutex_);
+  offered_to_.erase(container);
+  return pool_->take_dead_stripes();
+}
+
+}  // namespace sluice::burst_buffer
