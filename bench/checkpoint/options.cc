@@ -94,7 +94,7 @@ void declare_check_options(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("--pause-fifo", raw.pause_fifo, "The FIFO rank 0 reads when paused")->type_name("FIFO");
 }
 
-Error usage(std::string message) {
+Error usage(const std::string& message) {
   return {ErrorCode::kInvalidArgument, message + "; see checkpoint --help"};
 }
 

@@ -33,11 +33,12 @@ Error mpi_error(int code, const std::string& doing) {
   return {ErrorCode::kIo, "cannot " + doing + ": " + message};
 }
 
-void wait_or_abort(const Ranks& ranks, MPI_Request request, const Error& error) {
+// On return the request is complete.
+void complete_or_abort(const Ranks& ranks, MPI_Request* request, const Error& error) {
   const double begin = MPI_Wtime();
   for (;;) {
     int done = 0;
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    MPI_Test(request, &done, MPI_STATUS_IGNORE);
     if (done != 0) return;
     if (MPI_Wtime() - begin < kAgreementLimit_s) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -64,11 +65,8 @@ Result<> agree(const Ranks& ranks, const Result<>& mine) {
   int speaker = INT_MAX;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Iallreduce(&vote, &speaker, 1, MPI_INT, MPI_MIN, ranks.comm, &request);
-  if (mine) {
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-  } else {
-    wait_or_abort(ranks, request, mine.error());
-  }
+  if (!mine) complete_or_abort(ranks, &request, mine.error());
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
   if (speaker == INT_MAX) return {};
   ErrorMessage message;
   if (static_cast<int>(ranks.rank) == speaker) {
