@@ -17,7 +17,8 @@ int sluice_check_view_type(const struct TypeMap* map, const char* what, int writ
   if (!fault) {
     return 0;
   }
-  return sluice_fail(error, SLUICE_INVALID_ARGUMENT,
+  // The class that other implementations answer.
+  return sluice_fail(error, SLUICE_MPI_CLASS(MPI_ERR_IO),
                      "the %s of the file view %s; build it in rising order without overlap", what, fault);
 }
 
