@@ -65,6 +65,8 @@ class LoopThread::Runner {
 
   Result<> start() {
     if (thread_.joinable()) return fail(ErrorCode::kExists, "the loop runs already");
+    stopping_ = false;
+    ended_ = false;
     sigset_t all;
     sigset_t before;
     sigfillset(&all);

@@ -90,8 +90,8 @@ int serve(const std::string& scheme, const std::string& node, uint16_t port) {
 
 // Nothing here is torn down in order: the objects are never destroyed.
 int leave(const std::string& scheme, const std::string& address, bool in_loop) {
-  auto* transport = make(scheme, "", 0).release();
-  auto* peer = new Peer(*transport);
+  static auto* const transport = make(scheme, "", 0).release();
+  static auto* const peer = new Peer(*transport);
   transport->set_handler(peer);
   static LoopThread loop(*transport);
   if (!loop.start()) return 4;

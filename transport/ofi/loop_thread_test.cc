@@ -1,0 +1,181 @@
+#include "transport/ofi/loop_thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "transport/contract_rig.h"
+
+namespace sluice::transport {
+namespace {
+
+class Latch {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+class Looped : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<OfiTransport> make() {
+    OfiOptions options;
+    options.scheme = GetParam();
+    options.peer_timeout_ms = 30'000;
+    auto transport = OfiTransport::create(options);
+    EXPECT_TRUE(transport.has_value());
+    return std::move(*transport);
+  }
+};
+
+// Answers every message with one more, up to a count.
+class Counter final : public Handler {
+ public:
+  Counter(OfiTransport& transport, size_t limit, Latch& done)
+      : transport_(transport), limit_(limit), done_(done) {
+    transport.set_handler(this);
+  }
+  void on_connected(PeerId) override {}
+  void on_disconnected(PeerId, const Error&) override {}
+  void on_message(PeerId peer, std::span<const std::byte> message) override {
+    if (++count_ == limit_) done_.open();
+    if (count_ < limit_) (void)transport_.send(peer, {message.begin(), message.end()}).has_value();
+  }
+
+ private:
+  OfiTransport& transport_;
+  const size_t limit_;
+  Latch& done_;
+  size_t count_ = 0;
+};
+
+TEST_P(Looped, TwoLoopsTalk) {
+  const auto a = make();
+  const auto b = make();
+  Latch done;
+  constexpr size_t kTurns = 2000;
+  Counter at_a(*a, kTurns, done);
+  Latch unused;
+  Counter at_b(*b, kTurns + 1, unused);
+  LoopThread loop_a(*a);
+  LoopThread loop_b(*b);
+  ASSERT_TRUE(loop_a.start().has_value());
+  ASSERT_TRUE(loop_b.start().has_value());
+  const Address to = b->address();
+  a->post([&] {
+    const auto peer = a->connect(to);
+    ASSERT_TRUE(peer.has_value());
+    ASSERT_TRUE(a->send(*peer, pattern(100, 1)).has_value());
+  });
+  EXPECT_TRUE(done.wait());
+}
+
+TEST_P(Looped, RmaBetweenTwoLoops) {
+  const auto a = make();
+  const auto b = make();
+  std::vector<std::byte> memory = pattern(20 << 20, 3);
+  std::vector<std::byte> into(memory.size());
+  std::unique_ptr<ExposedMemory> exposed;
+  Latch done;
+  Result<> outcome = fail(ErrorCode::kInternal, "not run");
+  Recorder at_a(*a);
+  Recorder at_b(*b);
+  at_b.answer = [&](PeerId from, std::span<const std::byte> message) {
+    b->pull(from, *unpack(message), 0, into, [&](Result<> r) {
+      outcome = std::move(r);
+      done.open();
+    });
+  };
+  LoopThread loop_a(*a);
+  LoopThread loop_b(*b);
+  ASSERT_TRUE(loop_a.start().has_value());
+  ASSERT_TRUE(loop_b.start().has_value());
+  const Address to = b->address();
+  a->post([&] {
+    exposed = std::move(*a->expose(memory, Access::kRemoteRead));
+    ASSERT_TRUE(a->send(*a->connect(to), pack(exposed->remote())).has_value());
+  });
+  ASSERT_TRUE(done.wait());
+  loop_a.stop();
+  loop_b.stop();
+  EXPECT_TRUE(outcome.has_value());
+  EXPECT_TRUE(into == memory);
+  exposed.reset();
+}
+
+TEST_P(Looped, StopsAndStartsAgainAndPostedWorkIsKept) {
+  const auto transport = make();
+  LoopThread loop(*transport);
+  loop.stop();  // was never started
+  int ran = 0;
+  for (int round = 0; round < 5; ++round) {
+    Latch done;
+    transport->post([&] { ++ran; });
+    transport->post([&] { done.open(); });
+    ASSERT_TRUE(loop.start().has_value());
+    ASSERT_TRUE(done.wait());
+    loop.stop();
+    loop.stop();
+    EXPECT_EQ(ran, round + 1);
+  }
+}
+
+TEST_P(Looped, DestructionStopsAndSeveralMayStopAtOnce) {
+  const auto transport = make();
+  {
+    LoopThread loop(*transport);
+    ASSERT_TRUE(loop.start().has_value());
+    std::thread one([&] { loop.stop(); });
+    std::thread two([&] { loop.stop(); });
+    one.join();
+    two.join();
+  }
+  LoopThread forgotten(*transport);
+  ASSERT_TRUE(forgotten.start().has_value());
+}
+
+TEST_P(Looped, PostsOfManyThreadsKeepTheirOrder) {
+  const auto transport = make();
+  LoopThread loop(*transport);
+  ASSERT_TRUE(loop.start().has_value());
+  constexpr int kThreads = 4;
+  constexpr int kEach = 5000;
+  std::vector<std::vector<int>> seen(kThreads);
+  Latch done;
+  int total = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        transport->post([&, t, i] {
+          seen[t].push_back(i);
+          if (++total == kThreads * kEach) done.open();
+        });
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  ASSERT_TRUE(done.wait());
+  loop.stop();
+  for (const auto& s : seen) EXPECT_TRUE(std::ranges::is_sorted(s));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Looped, ::testing::Values("tcp", "shm"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+}  // namespace
+}  // namespace sluice::transport
