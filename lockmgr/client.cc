@@ -120,7 +120,7 @@ void LockCache::ask(ContainerId container, const LockPlan& plan, Waiter waiter) 
   Pending& pending = pending_[id];
   pending.ask = {id, container, plan.mode, plan.group, flags, {plan.extent}};
   pending.waiters.push_back(std::move(waiter));
-  requester_.send_request(pending.ask);
+  send(pending.ask);
 }
 
 void LockCache::ask_ahead(ContainerId container, LockMode mode, std::span<const Extent> extents,
@@ -171,7 +171,7 @@ void LockCache::send_ahead(ContainerId container, LockMode mode, GroupId group,
     for (const Extent& extent : pending.ask.extents) {
       of.asked.insert(extent, static_cast<IntervalTree::Party>(mode), next_asked_++);
     }
-    requester_.send_request(pending.ask);
+    send(pending.ask);
   }
 }
 
@@ -442,6 +442,7 @@ void LockCache::tick() {
 }
 
 void LockCache::session_lost() {
+  suspended_ = false;
   for (const auto& [container, of] : files_) {
     for (const uint32_t index : entries_of(of)) forget(index);
   }
@@ -493,8 +494,13 @@ void LockCache::replayed(ContainerId container, std::span<const HeldLock> held,
   if (!not_wanted.empty()) requester_.send_release(container, not_wanted);
 }
 
+void LockCache::send(const LockAsk& ask) {
+  if (!suspended_) requester_.send_request(ask);
+}
+
 void LockCache::resend() {
-  for (const auto& [id, pending] : pending_) requester_.send_request(pending.ask);
+  suspended_ = false;
+  for (const auto& [id, pending] : pending_) send(pending.ask);
 }
 
 }  // namespace sluice::lockmgr

@@ -151,10 +151,12 @@ class LockCache {
 
   // The session is gone, and all its locks with it: acquires fail with kFenced, uses keep their stale token.
   void session_lost();
+  // The connection broke, but the session may live on: requests are kept back until resend().
+  void suspend() { suspended_ = true; }
   // After a restart of the server: what to replay, and what came of it, in the same order. kNoLock: lost.
   std::map<ContainerId, std::vector<HeldLock>> held() const;
   void replayed(ContainerId container, std::span<const HeldLock> held, std::span<const LockHandle> handles);
-  // Asks again for what the old server did not answer. After all is replayed.
+  // Sends what was kept back or never answered. After all is replayed.
   void resend();
 
   size_t lock_count() const { return by_handle_.size(); }
@@ -205,6 +207,7 @@ class LockCache {
   void forget_file_if_done(ContainerId container);
   uint32_t find_covering(const File& file, const Extent& extent, LockMode access) const;
   bool held_or_asked(const File& file, LockMode mode, GroupId group, const Extent& extent) const;
+  void send(const LockAsk& ask);
   void ask(ContainerId container, const LockPlan& plan, Waiter waiter);
   void send_ahead(ContainerId container, LockMode mode, GroupId group, std::span<const Extent> extents,
                   AskedAhead done);
@@ -241,6 +244,7 @@ class LockCache {
   uint64_t next_serial_ = 1;
   uint32_t next_asked_ = 1;
   size_t uses_ = 0;
+  bool suspended_ = false;
 };
 
 }  // namespace sluice::lockmgr
