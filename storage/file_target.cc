@@ -335,7 +335,7 @@ Result<TargetUsage> FileTarget::usage() {
   if (::fstatvfs((*at)->shards_fd.get(), &status) != 0) return fail(errno_error(errno, "statfs", path_));
   const int64_t used_bytes = (*at)->used_bytes;
   return TargetUsage{static_cast<uint64_t>(std::max<int64_t>(used_bytes, 0)),
-                     uint64_t{status.f_bavail} * status.f_frsize};
+                     uint64_t{status.f_bavail} * status.f_frsize, failing_};
 }
 
 Result<> FileTarget::sweep() {

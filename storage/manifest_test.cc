@@ -119,6 +119,21 @@ TEST(ManifestStep, survives_the_round_trip) {
   }
 }
 
+// The worked example of FORMAT.md.
+TEST(ManifestStep, lies_on_media_as_documented) {
+  StripeRecord record{
+      StripeId(42), kContainer, shape_of(2, 1, Length(200'000)), {TargetId(2), TargetId(0), TargetId(1)}};
+  const std::string bytes =
+      encode_step(step(4, 5, 200'000, {record}, {{ext(0, 200'000), {StripeId(42), 0}}}));
+  const std::array<uint8_t, 48> head = {
+      0x53, 0x4c, 0x4d, 0x53, 0xa0, 0x5a, 0xae, 0xd9, 0x1c, 0x00, 0x00, 0x00, 0x53, 0x4c, 0x4d, 0x53,
+      0x14, 0x00, 0x30, 0x00, 0x04, 0x00, 0x14, 0x00, 0x1c, 0x00, 0x00, 0x00, 0x24, 0x00, 0x08, 0x00,
+      0x0c, 0x00, 0x10, 0x00, 0x14, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x28, 0x00, 0x00, 0x00};
+  ASSERT_EQ(bytes.size(), 168u);
+  EXPECT_EQ(std::memcmp(bytes.data(), head.data(), head.size()), 0)
+      << "the checksum among them covers the rest";
+}
+
 TEST(ManifestStep, every_flipped_bit_and_every_cut_is_noticed) {
   const std::string good = encode_step(example());
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {

@@ -86,7 +86,7 @@ class MemoryTarget final : public Target {
 
   Result<TargetUsage> usage() override {
     std::lock_guard lock(mutex_);
-    return TargetUsage{used_bytes_, capacity_bytes_ - std::min(used_bytes_, capacity_bytes_)};
+    return TargetUsage{used_bytes_, capacity_bytes_ - std::min(used_bytes_, capacity_bytes_), false};
   }
 
   Result<> sweep() override { return {}; }

@@ -67,8 +67,9 @@ class ObjectStore {
   struct Options {
     ObjectClass default_class = {};  // of containers that name none; unspecified: by the number of targets
     uint64_t seed = 1;               // of the placement's bounded randomness
-    // Threads that help with the shards of one stripe. 0: everything on the caller, in order.
-    size_t io_threads = 2;
+    // Threads that help with the shards of one stripe: on disks their syncs overlap, in memory they gain
+    // little. 0: everything on the caller, in order.
+    size_t io_threads = 4;
     std::function<uint64_t()> now_s = {};  // seconds since 1970; the system's clock when empty
   };
 

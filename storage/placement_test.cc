@@ -11,7 +11,7 @@ namespace sluice::storage {
 namespace {
 
 TargetLoad load(uint32_t id, uint64_t used, TargetState state = TargetState::kUp, uint64_t free = 1 << 30) {
-  return {TargetId(id), state, {used, free}};
+  return {TargetId(id), state, {used, free, false}};
 }
 
 RC_GTEST_PROP(PlacementProperty, targets_are_distinct_usable_and_never_much_more_loaded, ()) {

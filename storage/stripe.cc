@@ -73,13 +73,14 @@ const Codec& StripeIo::codec(uint32_t k, uint32_t m) {
 std::vector<TargetLoad> StripeIo::loads() {
   std::vector<TargetLoad> loads;
   for (const auto& [id, target] : targets_) {
-    TargetLoad load{id, target->state(), {}};
-    if (load.state != TargetState::kMissing) {
-      const auto usage = target->usage();
-      if (usage) load.usage = *usage;
-      if (!usage)
-        load.state =
-            usage.error().code == ErrorCode::kUnavailable ? TargetState::kMissing : TargetState::kFailing;
+    TargetLoad load{id, TargetState::kUp, {}};
+    const auto usage = target->usage();
+    if (usage) {
+      load.usage = *usage;
+      if (usage->failing) load.state = TargetState::kFailing;
+    } else {
+      load.state =
+          usage.error().code == ErrorCode::kUnavailable ? TargetState::kMissing : TargetState::kFailing;
     }
     loads.push_back(load);
   }

@@ -32,6 +32,7 @@ std::string_view to_string(TargetState state);
 struct TargetUsage {
   uint64_t bytes_used = 0;  // by shards
   uint64_t bytes_free = 0;  // for more
+  bool failing = false;     // as state() would say
 };
 
 // Thread-safe. Calls block for the time the medium needs.
