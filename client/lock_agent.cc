@@ -1,0 +1,242 @@
+#include "client/lock_agent.h"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "lockmgr/client.h"
+
+namespace sluice::client {
+namespace {
+
+constexpr uint64_t kTickMs = 10'000;
+
+class LoopClock final : public Clock {
+ public:
+  explicit LoopClock(transport::Transport& transport) : transport_(transport) {}
+  uint64_t now_ms() const override { return transport_.now_ms(); }
+
+ private:
+  transport::Transport& transport_;
+};
+
+// Nothing is dirty here: a write under a lock ends when the service has acknowledged it.
+class NothingToFlush final : public lockmgr::LockFlusher {
+ public:
+  void flush(ContainerId, Extent, std::function<void()> done) override { done(); }
+};
+
+lockmgr::ExtentAnswer from_wire(const wire::LockAnswer& told) {
+  lockmgr::ExtentAnswer answer;
+  answer.answer = static_cast<lockmgr::LockAnswer>(told.answer());
+  answer.blocker = static_cast<lockmgr::LockBlocker>(told.blocker());
+  answer.handle = lockmgr::LockHandle(told.lock());
+  answer.extent = {Offset(told.extent().begin()), Offset(told.extent().end())};
+  answer.mode = static_cast<lockmgr::LockMode>(told.mode());
+  return answer;
+}
+
+}  // namespace
+
+class LockAgent::Impl final : public lockmgr::LockRequester {
+ public:
+  explicit Impl(Session& session)
+      : session_(session), clock_(session.transport()), cache_(clock_, *this, flusher_, {}) {
+    tick();
+  }
+  ~Impl() override { *alive_ = false; }
+
+  void opened(const LockTarget& target) { targets_[target.container].push_back(target); }
+
+  void closed(const LockTarget& target) {
+    auto& open = targets_[target.container];
+    std::erase_if(open, [&](const LockTarget& one) { return one.handle == target.handle; });
+    if (!open.empty()) return;
+    cache_.drop(target.container);
+    targets_.erase(target.container);
+  }
+
+  void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done) {
+    const auto access = write ? lockmgr::LockMode::kPw : lockmgr::LockMode::kPr;
+    cache_.acquire(container, extent, access, [done = std::move(done)](Result<lockmgr::LockUse> use) {
+      if (!use) return done(fail(use.error()));
+      const uint64_t id = use->token().handle.value;
+      done(LockUse{id, std::make_shared<lockmgr::LockUse>(std::move(*use))});
+    });
+  }
+
+  void hold(ContainerId container, Extent extent, bool exclusive,
+            std::function<void(Result<uint64_t>)> done) {
+    waiting_.push_back({next_held_++, container, extent, exclusive, {}, std::move(done)});
+    serve_waiting();
+  }
+
+  Result<> release(uint64_t id) {
+    const auto at =
+        std::find_if(held_.begin(), held_.end(), [id](const Held& held) { return held.id == id; });
+    if (at == held_.end())
+      return fail(ErrorCode::kInvalidArgument, "lock " + std::to_string(id) + " is not held");
+    held_.erase(at);
+    serve_waiting();
+    return {};
+  }
+
+  void revoke(ContainerId container, lockmgr::LockHandle lock) { cache_.on_revoke(container, lock); }
+
+  // The service does not know our locks any more. What is in use meets a refusal at its next write and is
+  // taken anew; requests that were not answered are asked again by the session.
+  void service_restarted() {
+    for (const auto& [container, held] : cache_.held()) {
+      cache_.replayed(container, held, std::vector<lockmgr::LockHandle>(held.size(), lockmgr::kNoLock));
+    }
+  }
+  void fenced() { cache_.session_lost(); }
+
+  // --- LockRequester ---
+  void send_request(const lockmgr::LockAsk& ask) override {
+    const auto target = targets_.find(ask.container);
+    const Error closed(ErrorCode::kInvalidArgument, "the file was closed while a lock was asked for");
+    if (target == targets_.end()) return later(ask.id, closed);
+    wire::LockT wanted;
+    wanted.handle = target->second.front().handle;
+    wanted.secret = target->second.front().secret;
+    wanted.mode = static_cast<uint8_t>(ask.mode);
+    wanted.group = ask.group.value;
+    wanted.flags = ask.flags;
+    wanted.extents = protocol::to_wire(ask.extents);
+    sending_ = true;
+    session_.call(std::move(wanted),
+                  [this, alive = alive_, id = ask.id, container = ask.container](Result<Answer> answer) {
+                    if (!*alive) return;
+                    if (!answer)
+                      return sending_ ? later(id, answer.error()) : cache_.on_error(id, answer.error());
+                    const auto* granted = answer->message->body.AsGranted();
+                    if (granted == nullptr)
+                      return cache_.on_error(
+                          id, Error(ErrorCode::kProtocol, "a lock request was answered with something else"));
+                    std::vector<lockmgr::ExtentAnswer> answers;
+                    for (const auto& told : granted->answers) answers.push_back(from_wire(told));
+                    cache_.on_answer(id, container, answers);
+                  });
+    sending_ = false;
+  }
+
+  void send_release(ContainerId container, const std::vector<lockmgr::LockHandle>& handles) override {
+    for (size_t at = 0; at < handles.size(); at += protocol::kMaxUnlocks) {
+      wire::UnlockT unlock;
+      unlock.container = container.value;
+      for (size_t i = at; i < std::min(handles.size(), at + protocol::kMaxUnlocks); ++i)
+        unlock.locks.push_back(handles[i].value);
+      session_.call(std::move(unlock), [](Result<Answer>) {});
+    }
+  }
+
+ private:
+  struct Held {
+    uint64_t id = 0;
+    ContainerId container;
+    Extent extent;
+    bool exclusive = false;
+    LockUse use;
+    std::function<void(Result<uint64_t>)> done;
+
+    bool conflicts(const Held& other) const {
+      return container == other.container && extent.overlaps(other.extent) && (exclusive || other.exclusive);
+    }
+  };
+
+  // The cache must not hear an answer from within its own call.
+  void later(lockmgr::RequestId id, const Error& error) {
+    session_.transport().post([this, alive = alive_, id, error] {
+      if (*alive) cache_.on_error(id, error);
+    });
+  }
+
+  // Those whose turn it is within this process go on to the service.
+  void serve_waiting() {
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      const auto blocks = [&](const Held& other) { return other.conflicts(*at); };
+      if (std::any_of(held_.begin(), held_.end(), blocks) || std::any_of(waiting_.begin(), at, blocks)) {
+        ++at;
+        continue;
+      }
+      held_.push_back(std::move(*at));
+      at = waiting_.erase(at);
+      ask(held_.back().id);
+    }
+  }
+
+  void ask(uint64_t id) {
+    const Held& mine = *find_held(id);
+    acquire(mine.container, mine.extent, mine.exclusive, [this, id](Result<LockUse> use) {
+      const auto at = find_held(id);
+      auto done = std::move(at->done);
+      if (use) {
+        at->use = std::move(*use);
+        return done(id);
+      }
+      held_.erase(at);
+      done(fail(use.error()));
+      serve_waiting();
+    });
+  }
+
+  std::list<Held>::iterator find_held(uint64_t id) {
+    return std::find_if(held_.begin(), held_.end(), [id](const Held& held) { return held.id == id; });
+  }
+
+  void tick() {
+    session_.transport().post([this, alive = alive_] {
+      if (!*alive) return;
+      session_.transport().after_ms(kTickMs, [this, alive] {
+        if (!*alive) return;
+        cache_.tick();
+        tick();
+      });
+    });
+  }
+
+  Session& session_;
+  LoopClock clock_;
+  NothingToFlush flusher_;
+  lockmgr::LockCache cache_;
+  std::map<ContainerId, std::vector<LockTarget>> targets_;  // open files
+  std::list<Held> held_;                                    // by hold(), granted or asked for
+  std::list<Held> waiting_;                                 // behind one of held_, in order
+  uint64_t next_held_ = 1;
+  bool sending_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+LockAgent::LockAgent(Session& session) : impl_(std::make_unique<Impl>(session)) {}
+LockAgent::~LockAgent() = default;
+void LockAgent::opened(const LockTarget& target) {
+  impl_->opened(target);
+}
+void LockAgent::closed(const LockTarget& target) {
+  impl_->closed(target);
+}
+void LockAgent::acquire(ContainerId container, Extent extent, bool write,
+                        std::function<void(Result<LockUse>)> done) {
+  impl_->acquire(container, extent, write, std::move(done));
+}
+void LockAgent::hold(ContainerId container, Extent extent, bool exclusive,
+                     std::function<void(Result<uint64_t>)> done) {
+  impl_->hold(container, extent, exclusive, std::move(done));
+}
+Result<> LockAgent::release(uint64_t held) {
+  return impl_->release(held);
+}
+void LockAgent::revoke(uint64_t container, uint64_t lock) {
+  impl_->revoke(ContainerId(container), lockmgr::LockHandle(lock));
+}
+void LockAgent::service_restarted() {
+  impl_->service_restarted();
+}
+void LockAgent::fenced() {
+  impl_->fenced();
+}
+
+}  // namespace sluice::client

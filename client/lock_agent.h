@@ -8,7 +8,6 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "client/session.h"
-#include "lockmgr/client.h"
 
 // Locks of this process, asked for over the session and kept by lockmgr's client side. Loop thread.
 namespace sluice::client {
@@ -31,14 +30,23 @@ class LockAgent {
   explicit LockAgent(Session& session);
   ~LockAgent();
 
-  // A lock that covers `extent`, from the cache or from the service.
-  void acquire(const LockTarget& target, Extent extent, bool write,
-               std::function<void(Result<LockUse>)> done);
+  // Locks of a container are asked for in the name of one of its open files, and given back when the last is
+  // closed.
+  void opened(const LockTarget& target);
+  void closed(const LockTarget& target);
+
+  // A lock that covers `extent`, from the cache or from the service, for one transfer.
+  void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done);
+
+  // A lock until release(), against other processes and against other such locks of this one. First come,
+  // first served within the process.
+  void hold(ContainerId container, Extent extent, bool exclusive, std::function<void(Result<uint64_t>)> done);
+  Result<> release(uint64_t held);
+
+  // What the service says.
   void revoke(uint64_t container, uint64_t lock);
-  // The service does not know any lock of ours any more.
-  void forget_all();
-  // Gives back what is cached for a file that is being closed.
-  void drop(ContainerId container);
+  void service_restarted();
+  void fenced();
 
  private:
   class Impl;

@@ -66,6 +66,7 @@ class RemoteFile final : public File, public Recoverable {
   void start() {
     (void)core_.wait_for<bool>([this](auto done) {
       core_.session.add(this);
+      core_.locks.opened(target_);
       done(true);
     });
   }
@@ -123,7 +124,7 @@ class RemoteFile final : public File, public Recoverable {
     closed_ = true;
     (void)core_.wait_for<bool>([this](auto done) {
       core_.session.remove(this);
-      core_.locks.drop(target_.container);
+      core_.locks.closed(target_);
       done(true);
     });
     if (!closed) return fail(closed.error());
@@ -141,21 +142,17 @@ class RemoteFile final : public File, public Recoverable {
     if (auto open = check_open(); !open) return fail(open.error());
     if (!extent.valid() || extent.empty())
       return fail(ErrorCode::kInvalidArgument, "a lock needs a valid extent that is not empty");
-    wire::LockT ask;
-    ask.handle = handle_.handle;
-    ask.secret = handle_.secret;
-    ask.extent = std::make_unique<wire::Extent>(extent.begin.value, extent.end.value);
-    ask.mode = exclusive ? wire::LockMode::Write : wire::LockMode::Read;
-    ask.no_expand = true;
-    auto granted = core_.ask<wire::GrantedT>(std::move(ask));
-    if (!granted) return fail(granted.error());
-    return granted->lock;
+    return core_.wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
+      if (lost_) return done(fail(*lost_));
+      core_.locks.hold(target_.container, extent, exclusive, std::move(done));
+    });
   }
   Result<> unlock(uint64_t lock) override {
-    wire::UnlockT ask;
-    ask.lock = lock;
-    ask.container = handle_.container;
-    auto done = core_.ask<wire::DoneT>(std::move(ask));
+    auto done = core_.wait_for<bool>([this, lock](std::function<void(Result<bool>)> told) {
+      auto released = core_.locks.release(lock);
+      if (!released) return told(fail(released.error()));
+      told(true);
+    });
     if (!done) return fail(done.error());
     return {};
   }
@@ -348,7 +345,7 @@ class RemoteFile final : public File, public Recoverable {
   void with_lock(const Batch& batch, bool write, const Finished& finished, std::function<void(LockUse)> go) {
     if (lost_) return finished(fail(*lost_));
     if (handle_.lock_mode == "none") return go({});
-    core_.locks.acquire(target_, bounds(batch.extents), write,
+    core_.locks.acquire(target_.container, bounds(batch.extents), write,
                         [finished, go = std::move(go)](Result<LockUse> use) {
                           if (!use) return finished(fail(use.error()));
                           go(std::move(*use));

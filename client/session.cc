@@ -137,8 +137,8 @@ void Session::welcome(const wire::WelcomeT& welcome) {
   if (!had_session) return ready();
   // A recovery that a lost connection cut short starts again.
   if (welcome.resumed) return must_recover_ ? recover_files() : ready();
-  if (options_.on_new_boot) options_.on_new_boot();
   if (same_boot) {
+    if (options_.on_fenced) options_.on_fenced();
     // Evicted: what we had open is gone, and what we asked for belonged to it.
     const Error fenced(
         ErrorCode::kFenced,
@@ -147,6 +147,7 @@ void Session::welcome(const wire::WelcomeT& welcome) {
     fail_all(fenced);
     return ready();
   }
+  if (options_.on_new_boot) options_.on_new_boot();
   recover_files();
 }
 

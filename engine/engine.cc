@@ -27,7 +27,7 @@ class EngineImpl final : public Engine {
         locks_(context_, files_),
         writer_(context_, files_, locks_),
         reader_(context_, files_),
-        names_(context_, files_),
+        names_(context_, files_, locks_),
         boot_(secrets_.next()) {
     parts.transport.set_handler(this);
     parts.transport.post([this] {
@@ -143,9 +143,11 @@ class EngineImpl final : public Engine {
     welcome.boot = boot_;
     welcome.pool = context_.options.pool_id;
     welcome.lease_ms = context_.options.lease_ms;
+    const SessionId id = session->id;
     if (!context_.parts.transport.send(peer, protocol::encode(message.id, std::move(welcome)))) {
-      refuse_peer(peer, "it does not take its answers");
+      return refuse_peer(peer, "it does not take its answers");
     }
+    if (resumed) locks_.session_back(id);
   }
 
   void dispatch(const Request& request, const Message& message) {
@@ -206,7 +208,7 @@ class EngineImpl final : public Engine {
                                             Error(ErrorCode::kFenced, "the session was silent for too long"));
       }
     }
-    locks_.session_gone(id);
+    locks_.session_gone(id, evicted);
     files_.session_gone(id, evicted);
     context_.sessions.remove(id);
     context_.session_count = context_.sessions.size();

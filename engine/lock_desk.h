@@ -23,7 +23,10 @@ class LockDesk {
   Result<> check(SessionId session, const OpenFile& file, uint64_t lock,
                  const std::vector<wire::Extent>& extents);
 
-  void session_gone(SessionId session);
+  void session_gone(SessionId session, bool evicted);
+  // It came back over another connection: what was asked back meanwhile is asked again.
+  void session_back(SessionId session);
+  void container_removed(ContainerId container);
   void tick();
 
  private:

@@ -113,6 +113,7 @@ void Names::remove(const Request& request, const wire::RemoveT& remove) {
       [this, request, path](Result<ContainerId> removed) {
         if (!removed) return context_.refuse(request, removed.error());
         files_.container_removed(*removed, path);
+        locks_.container_removed(*removed);
         context_.answer(request, wire::DoneT{});
       });
 }

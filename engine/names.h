@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/context.h"
+#include "engine/lock_desk.h"
 #include "engine/open_files.h"
 
 namespace sluice::engine {
@@ -12,7 +13,8 @@ namespace sluice::engine {
 // Requests about paths: stat, list, remove, explain, and waiting for the drain. Loop thread.
 class Names {
  public:
-  Names(Context& context, OpenFiles& files) : context_(context), files_(files) {}
+  Names(Context& context, OpenFiles& files, LockDesk& locks)
+      : context_(context), files_(files), locks_(locks) {}
 
   void stat(const Request& request, const wire::StatT& stat);
   void list(const Request& request, const wire::ListT& list);
@@ -34,6 +36,7 @@ class Names {
 
   Context& context_;
   OpenFiles& files_;
+  LockDesk& locks_;
 };
 
 }  // namespace sluice::engine

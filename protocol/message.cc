@@ -64,11 +64,26 @@ Result<> check_open(const wire::OpenT& open) {
 }
 
 Result<> check_lock(const wire::LockT& lock) {
-  if (lock.mode > wire::LockMode::MAX) return refuse("an unknown lock mode");
-  if (lock.extent == nullptr) return refuse("a lock without an extent");
-  const Extent extent{Offset(lock.extent->begin()), Offset(lock.extent->end())};
-  if (!extent.valid() || extent.empty())
-    return refuse("a lock's extent is empty, backwards or beyond the largest file");
+  if (lock.extents.empty()) return refuse("a lock request without extents");
+  if (lock.extents.size() > kMaxExtentsPerRequest)
+    return refuse("more extents than one lock request may have");
+  for (const auto& e : lock.extents) {
+    const Extent extent{Offset(e.begin()), Offset(e.end())};
+    if (!extent.valid() || extent.empty())
+      return refuse("a lock's extent is empty, backwards or beyond the largest file");
+  }
+  return {};
+}
+
+Result<> check_granted(const wire::GrantedT& granted) {
+  if (granted.answers.empty() || granted.answers.size() > kMaxExtentsPerRequest) {
+    return refuse("a grant without answers, or with more than a request may have");
+  }
+  for (const auto& answer : granted.answers) {
+    const Extent extent{Offset(answer.extent().begin()), Offset(answer.extent().end())};
+    if (!extent.valid() || extent.empty())
+      return refuse("a granted extent is empty, backwards or beyond the largest file");
+  }
   return {};
 }
 
@@ -109,7 +124,10 @@ Result<> check_meaning(const Body& body) {
     case wire::Body::Lock:
       return check_lock(*body.AsLock());
     case wire::Body::Granted:
-      if (body.AsGranted()->extent == nullptr) return refuse("a grant without its extent");
+      return check_granted(*body.AsGranted());
+    case wire::Body::Unlock:
+      if (body.AsUnlock()->locks.size() > kMaxUnlocks)
+        return refuse("more locks than one message may give back");
       return {};
     case wire::Body::Listed:
       for (const auto& file : body.AsListed()->files) {
