@@ -8,6 +8,15 @@ Result<> FakeSink::step(const std::string& name) const {
   return on_step_ ? on_step_(name) : Result<>();
 }
 
+std::unique_ptr<FakeSink> FakeSink::copy() const {
+  auto twin = std::make_unique<FakeSink>(stripe_bytes_);
+  const std::lock_guard lock(mutex_);
+  twin->files_ = files_;
+  twin->stripes_ = stripes_;
+  twin->next_stripe_ = next_stripe_;
+  return twin;
+}
+
 Result<Length> FakeSink::stripe_bytes(ContainerId) {
   return Length(stripe_bytes_);
 }

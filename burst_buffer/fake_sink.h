@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ namespace sluice::burst_buffer {
 class FakeSink final : public DrainSink {
  public:
   explicit FakeSink(uint64_t stripe_bytes) : stripe_bytes_(stripe_bytes) {}
+  // The storage tier as it is at this moment, without the on_step() call.
+  std::unique_ptr<FakeSink> copy() const;
 
   Result<Length> stripe_bytes(ContainerId container) override;
   Result<StripeId> place(ContainerId container, std::span<const std::span<const std::byte>> pieces) override;

@@ -84,12 +84,12 @@ Result<std::shared_ptr<Keeper>> HotState::keep_slab(const WriteRecord& r) {
     return fail(impossible(r, "another record has that slab").error());
   }
   if (pool_ && !loading_) pool_->adopt(hold);
-  return std::make_shared<Keeper>(std::move(hold), r.slab.length.value, retired_);
+  return std::make_shared<Keeper>(std::move(hold), retired_);
 }
 
 std::shared_ptr<Keeper> HotState::keep_stripe(StripeId stripe) {
   auto hold = pool_ ? pool_->stripe(stripe) : std::make_shared<StripeHold>(stripe);
-  return std::make_shared<Keeper>(std::move(hold), 0, retired_);
+  return std::make_shared<Keeper>(std::move(hold), retired_);
 }
 
 void HotState::rest_if_idle(ContainerId id) {
@@ -260,6 +260,18 @@ Result<> HotState::on(const StripeRecord& r) {
   return {};
 }
 
+Result<> HotState::on(const LostRecord& r) {
+  if (!lost_.empty() && r.first < lost_.back().end) return impossible(r, "a later range came before it");
+  if (lost_.size() == kMaxLostRanges) lost_.erase(lost_.begin());
+  lost_.push_back(r);
+  return {};
+}
+
+bool HotState::vouched(uint64_t record) const {
+  return std::none_of(lost_.begin(), lost_.end(),
+                      [&](const LostRecord& range) { return range.first <= record && record < range.end; });
+}
+
 namespace {
 
 // Gathers the pieces of one container into records, writes by their number.
@@ -298,7 +310,7 @@ class Gatherer {
 }  // namespace
 
 std::vector<LogRecord> HotState::live_records() const {
-  std::vector<LogRecord> records;
+  std::vector<LogRecord> records(lost_.begin(), lost_.end());
   for (const auto& [id, c] : containers_) {
     if (c.index.idle() && c.committed == c.published.epoch) continue;
     records.push_back(ContainerRecord{

@@ -13,6 +13,9 @@
 
 namespace sluice::burst_buffer {
 
+// So many restarts back it is known which numbers were lost.
+inline constexpr size_t kMaxLostRanges = 64;
+
 // The state of the hot tier as a function of its log: transactions, containers, and who needs which bytes.
 // The same apply() serves the living tier and recovery. Not thread-safe; does no I/O.
 class HotState {
@@ -68,8 +71,13 @@ class HotState {
   // Size of an unpublished (or the published) epoch; nothing when it is not known.
   std::optional<Length> size_at(const Container& container, Epoch epoch) const;
 
+  // Whether a number is not among those that a restart could not vouch for.
+  bool vouched(uint64_t record) const;
+
   Retired& retired() { return retired_; }
   uint64_t live_bytes() const { return retired_.live_bytes; }
+  // Whether bytes of this write are still seen in the hot tier by anybody.
+  bool is_live(uint64_t record) const { return retired_.live_records.contains(record); }
 
  private:
   Result<> on(const BeginRecord& r);
@@ -82,6 +90,7 @@ class HotState {
   Result<> on(const ForgetRecord& r);
   Result<> on(const ContainerRecord& r);
   Result<> on(const StripeRecord& r);
+  Result<> on(const LostRecord& r);
 
   bool is_cut_off(TxnId txn, uint64_t record) const;
   // Numbers of writes and truncations grow along the log.
@@ -100,6 +109,7 @@ class HotState {
   std::map<ContainerId, CommitInfo> resting_;
   std::map<TxnId, Txn> txns_;
   std::map<TxnId, CommitInfo> remembered_;
+  std::vector<LostRecord> lost_;
   std::map<TxnId, uint64_t> cut_off_;
 };
 

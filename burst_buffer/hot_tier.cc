@@ -57,10 +57,13 @@ Result<> StagedHotTier::persist_slabs(std::optional<TxnId> only) {
     for (const auto& [id, txn] : state_->txns()) {
       if ((only && id != *only) || txn.dirty.empty()) continue;
       up_to.emplace_back(id, txn.dirty.back().record);
-      for (const HotState::Dirty& dirty : txn.dirty) ranges.push_back(pool_->bytes(dirty.slab));
+      // What later records of the transaction cover is needed no more when they are durable.
+      for (const HotState::Dirty& dirty : txn.dirty) {
+        if (state_->is_live(dirty.record)) ranges.push_back(pool_->bytes(dirty.slab));
+      }
     }
   }
-  if (ranges.empty()) return {};
+  if (up_to.empty()) return {};
   if (auto ok = domain_->persist_all(std::move(ranges)); !ok) return fail(broken(ok.error()));
   const std::lock_guard lock(state_mutex_);
   for (const auto& [id, record] : up_to) {
@@ -172,21 +175,6 @@ Result<Slab> StagedHotTier::reserve(Length length) {
   return fail(error.mark_retryable());
 }
 
-Result<> StagedHotTier::introduce(ContainerId container, std::optional<CommitInfo> published) {
-  if (state_->container(container) != nullptr) return {};
-  if (const auto known = state_->published(container)) published = known;
-  if (!published) {
-    return fail(ErrorCode::kNotFound, fmt::format("container {} does not exist", container.value));
-  }
-  const ContainerRecord record{container, *published, published->epoch, Length(0), {}};
-  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return ok;
-  log_.append(record);
-  const std::lock_guard lock(state_mutex_);
-  const auto applied = state_->apply(record);
-  SLUICE_ASSERT(applied);
-  return {};
-}
-
 Result<> StagedHotTier::begin(TxnId txn, ContainerId container, SessionId session) {
   std::optional<CommitInfo> published = CommitInfo{};
   if (options_.published) {
@@ -202,11 +190,24 @@ Result<> StagedHotTier::begin(TxnId txn, ContainerId container, SessionId sessio
   if (state_->txn(txn) != nullptr || state_->remembered(txn)) {
     return fail(ErrorCode::kExists, fmt::format("transaction {} was begun already", txn.value));
   }
-  if (auto ok = introduce(container, published); !ok) return ok;
   const BeginRecord record{txn, container, session, 0, {}, Length(0)};
-  if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return ok;
-  // Making room may have written a checkpoint, which leaves out a container that holds nothing yet.
-  if (auto ok = introduce(container, published); !ok) return ok;
+  std::optional<ContainerRecord> introduction;
+  if (state_->container(container) == nullptr) {
+    if (const auto known = state_->published(container)) published = known;
+    if (!published) {
+      return fail(ErrorCode::kNotFound, fmt::format("container {} does not exist", container.value));
+    }
+    introduction = ContainerRecord{container, *published, published->epoch, Length(0), {}};
+  }
+  // Room for both at once: a checkpoint between them would leave out a container that holds nothing.
+  const size_t bytes = encoded_bytes(record) + (introduction ? encoded_bytes(*introduction) : 0);
+  if (auto ok = make_room(bytes, Room::kGrowing); !ok) return ok;
+  if (introduction) {
+    log_.append(*introduction);
+    const std::lock_guard lock(state_mutex_);
+    const auto applied = state_->apply(*introduction);
+    SLUICE_ASSERT(applied);
+  }
   log_.append(record);
   apply_open(record, txn);
   return {};
@@ -422,6 +423,11 @@ uint64_t StagedHotTier::unpublished_bytes() {
     total += std::max<uint64_t>(bytes, 1);
   }
   return total;
+}
+
+bool StagedHotTier::survived(uint64_t record) {
+  const std::lock_guard lock(state_mutex_);
+  return state_->vouched(record);
 }
 
 std::vector<TransactionInfo> StagedHotTier::open_transactions() {

@@ -177,10 +177,13 @@ class HotTier {
   // published.
   virtual uint64_t unpublished_bytes() = 0;
   virtual std::vector<TransactionInfo> open_transactions() = 0;
-  // The number of the newest write or truncation. After open(): every one up to it survived, so a client
-  // whose newest acknowledged record is at most this has lost nothing in this restart (numbers of lost
-  // records are never given again, so TransactionInfo::last_record says the same of one transaction over any
-  // number of restarts).
+  // Whether this record and those before it of the same transaction survived every restart since it was
+  // acknowledged (of the last 64). May deny it for a record that did survive a power loss that took an
+  // earlier one; never the other way.
+  virtual bool survived(uint64_t record) = 0;
+  // The number of the newest write or truncation that survived or was made since. Right after open(), a
+  // client whose newest acknowledged record is at most this has lost nothing in this restart; survived()
+  // knows of earlier ones too.
   virtual uint64_t last_record() = 0;
   // Checks the record's block checksums over the blocks of its slab that hold this piece, before the bytes
   // leave the hot tier. kCorrupt when they do not match.

@@ -93,6 +93,18 @@ std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
   return records;
 }
 
+// A placed write may have given up the last bytes of its slab because later writes of its transaction cover
+// the others. If their bytes could be lost, it would have to come back, so they are made durable before its
+// slab is free.
+Result<> StagedHotTier::persist_placed(std::span<const PlacedRecord> records) {
+  for (size_t i = 0; i < records.size(); ++i) {
+    const bool repeated = i > 0 && records[i].txn == records[i - 1].txn;
+    if (!records[i].txn || repeated) continue;
+    if (auto ok = persist_slabs(*records[i].txn); !ok) return ok;
+  }
+  return persist_log();
+}
+
 Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                                                     std::span<const PlacedPiece> pieces) {
   const std::lock_guard log_lock(log_mutex_);
@@ -120,7 +132,7 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
   }
   if (!records.empty()) {
     may_have_shrunk_ = true;
-    if (auto ok = persist_log(); !ok) {
+    if (auto ok = persist_placed(records); !ok) {
       lost_.insert(lost_.end(), std::make_move_iterator(replaced.begin()),
                    std::make_move_iterator(replaced.end()));
       return fail(ok.error());

@@ -62,9 +62,11 @@ Result<std::unique_ptr<HotTier>> HotTier::open(Options options, std::shared_ptr<
     auto replayed = recover_state(domain->memory(), *contents);
     if (!replayed) return fail_with_context(object, replayed.error());
     if (auto ok = catch_up(**replayed, options); !ok) return fail_with_context(object, ok.error());
-    live = (*replayed)->live_records();
     last_record = contents->next_sequence - 1;
     for (const auto& [txn, lost] : (*replayed)->cut_off()) last_record = std::min(last_record, lost - 1);
+    const LostRecord lost{last_record + 1, first_number_after(*contents)};
+    if (auto ok = (*replayed)->apply(lost); !ok) return fail_with_context(object, ok.error());
+    live = (*replayed)->live_records();
   }
   auto log = contents ? Result<StagingLog>(StagingLog(*domain, *contents)) : StagingLog::format(*domain);
   if (!log) return fail_with_context(object, log.error());

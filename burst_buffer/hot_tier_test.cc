@@ -200,11 +200,15 @@ TEST_F(HotTierTest, numbers_of_records_that_a_power_loss_took_are_not_given_agai
     SCOPED_TRACE(seed);
     open(crashed->after_power_loss(seed));
     const bool survived = hot_->last_record() >= *lost;
+    EXPECT_EQ(hot_->survived(*lost), survived);
     lost_once = lost_once || !survived;
     EXPECT_EQ(get(txn, 0, 12), survived ? "kept....lost" : "kept........");
     const auto next = put(txn, 20, "next");
     ASSERT_TRUE(next);
     EXPECT_GT(*next, *lost);
+    restart();
+    EXPECT_EQ(hot_->survived(*lost), survived);  // later records and restarts do not hide a loss
+    EXPECT_TRUE(hot_->survived(*next));
   }
   EXPECT_TRUE(lost_once);
 }

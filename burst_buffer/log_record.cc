@@ -25,6 +25,7 @@ enum class Type : uint16_t {
   kForget = 8,
   kContainer = 9,
   kStripe = 10,
+  kLost = 11,
 };
 
 constexpr uint16_t kRecordMagic = 0x51CE;
@@ -108,6 +109,11 @@ struct CutFormat {
 };
 static_assert(sizeof(CutFormat) == 16);
 
+struct LostFormat {
+  uint64_t first, end;
+};
+static_assert(sizeof(LostFormat) == 16);
+
 constexpr size_t padded(size_t bytes) {
   return (bytes + kRecordAlignBytes - 1) / kRecordAlignBytes * kRecordAlignBytes;
 }
@@ -187,6 +193,10 @@ class Writer {
                      0});
     put_parts(r.parts);
     return Type::kStripe;
+  }
+  Type operator()(const LostRecord& r) {
+    put(LostFormat{r.first, r.end});
+    return Type::kLost;
   }
 
  private:
@@ -348,6 +358,13 @@ Result<LogRecord> read_stripe(Reader& in) {
   return LogRecord(std::move(record));
 }
 
+Result<LogRecord> read_lost(Reader& in) {
+  const auto f = in.get<LostFormat>();
+  if (!in.finished()) return malformed("length");
+  if (f.first >= f.end) return malformed("numbers");
+  return LogRecord(LostRecord{f.first, f.end});
+}
+
 Result<LogRecord> read_payload(Type type, Reader in) {
   switch (type) {
     case Type::kBegin:
@@ -366,6 +383,8 @@ Result<LogRecord> read_payload(Type type, Reader in) {
       return read_container(in);
     case Type::kStripe:
       return read_stripe(in);
+    case Type::kLost:
+      return read_lost(in);
     case Type::kAbort:
     case Type::kForget: {
       const auto f = in.get<NumberFormat>();
@@ -394,6 +413,7 @@ struct Sizer {
   size_t operator()(const ContainerRecord& r) const {
     return sizeof(ContainerFormat) + r.cuts.size() * sizeof(CutFormat);
   }
+  size_t operator()(const LostRecord&) const { return sizeof(LostFormat); }
   size_t operator()(const StripeRecord& r) const {
     return sizeof(StripeFormat) + r.parts.size() * sizeof(StripePartFormat);
   }
@@ -444,6 +464,9 @@ struct Describer {
     for (const auto& [epoch, cut] : r.cuts)
       line += fmt::format(" cut {} at epoch {}", cut.value, epoch.value);
     return line;
+  }
+  std::string operator()(const LostRecord& r) const {
+    return fmt::format("lost numbers [{}, {})", r.first, r.end);
   }
   std::string operator()(const StripeRecord& r) const {
     return fmt::format("stripe parts container {}{} epoch {}", r.container.value, owner(r.txn),

@@ -107,8 +107,15 @@ struct StripeRecord {
   std::vector<StripePart> parts;
 };
 
-using LogRecord = std::variant<BeginRecord, WriteRecord, TruncateRecord, CommitRecord, AbortRecord,
-                               PlacedRecord, DrainedRecord, ForgetRecord, ContainerRecord, StripeRecord>;
+// Numbers of records that a restart cannot vouch for: lost, or never given.
+struct LostRecord {
+  uint64_t first = 0;
+  uint64_t end = 0;
+};
+
+using LogRecord =
+    std::variant<BeginRecord, WriteRecord, TruncateRecord, CommitRecord, AbortRecord, PlacedRecord,
+                 DrainedRecord, ForgetRecord, ContainerRecord, StripeRecord, LostRecord>;
 
 // What every record carries besides.
 struct RecordStamp {

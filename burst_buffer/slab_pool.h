@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/types.h"
@@ -62,30 +63,35 @@ class StripeHold final : public Hold {
   bool offered_ = false;  // guarded by the pool's mutex
 };
 
-// Holds whose last piece is gone, and how many bytes those records name that still have one.
+// Holds whose last piece is gone; and of the slabs that still have one, their records and bytes.
 struct Retired {
   std::vector<std::shared_ptr<Hold>> holds;
+  std::unordered_set<uint64_t> live_records;
   uint64_t live_bytes = 0;
 };
 
 // What pieces of one record share. Made and dropped under the hot tier's mutex; outlived by `retired`.
 class Keeper {
  public:
-  Keeper(std::shared_ptr<Hold> hold, uint64_t bytes, Retired& retired)
-      : hold_(std::move(hold)), bytes_(bytes), retired_(&retired) {
+  Keeper(std::shared_ptr<SlabHold> hold, Retired& retired)
+      : bytes_(hold->slab.length.value), record_(hold->record), hold_(std::move(hold)), retired_(&retired) {
     retired_->live_bytes += bytes_;
+    retired_->live_records.insert(record_);
   }
+  Keeper(std::shared_ptr<StripeHold> hold, Retired& retired) : hold_(std::move(hold)), retired_(&retired) {}
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
   ~Keeper() {
     retired_->live_bytes -= bytes_;
+    retired_->live_records.erase(record_);
     retired_->holds.push_back(std::move(hold_));
   }
   const std::shared_ptr<Hold>& hold() const { return hold_; }
 
  private:
+  uint64_t bytes_ = 0;
+  uint64_t record_ = 0;  // 0 belongs to no record
   std::shared_ptr<Hold> hold_;
-  uint64_t bytes_;
   Retired* retired_;
 };
 

@@ -52,6 +52,7 @@ class StagedHotTier final : public HotTier {
   uint64_t undrained_bytes(ContainerId container) override;
   uint64_t unpublished_bytes() override;
   std::vector<TransactionInfo> open_transactions() override;
+  bool survived(uint64_t record) override;
   uint64_t last_record() override { return last_record_.load(std::memory_order_acquire); }
   Result<> verify(const DrainWork::Piece& piece) override;
 
@@ -78,11 +79,11 @@ class StagedHotTier final : public HotTier {
   void apply_open(const LogRecord& record, TxnId txn);
   void apply_durable(const LogRecord& record);
   Result<> append_durable(const LogRecord& record, StagingLog::Room room);
-  Result<> introduce(ContainerId container, std::optional<CommitInfo> published);
   Result<> drained_locked(ContainerId container, CommitInfo published);
   Result<uint64_t> write_locked(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                                 std::span<const uint32_t> checksums);
   Result<CommitInfo> commit_locked(TxnId txn);
+  Result<> persist_placed(std::span<const PlacedRecord> records);
   // What of these pieces is still there to be recorded; and which of their stripes are needed whatever is
   // recorded.
   std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,

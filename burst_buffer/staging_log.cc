@@ -220,6 +220,10 @@ Result<std::optional<LogContents>> read_staging_log(std::span<const std::byte> m
   return std::optional(std::move(*read));
 }
 
+uint64_t first_number_after(const LogContents& contents) {
+  return contents.next_sequence + contents.layout.half_bytes / kRecordHeaderBytes;
+}
+
 std::string dump_staging_log(std::span<const std::byte> memory) {
   const auto contents = read_staging_log(memory);
   if (!contents) return "error: " + contents.error().message + "\n";
@@ -265,8 +269,7 @@ StagingLog::StagingLog(PersistDomain& domain, const LogContents& contents)
       layout_(contents.layout),
       half_(contents.half),
       generation_(contents.generation),
-      // Behind every number that a record lost in the crash can have had: numbers are never given twice.
-      next_sequence_(contents.next_sequence + layout_.half_bytes / kRecordHeaderBytes),
+      next_sequence_(first_number_after(contents)),
       durable_(next_sequence_ - 1),
       checkpoint_end_(layout_.half_bytes),
       end_(layout_.half_bytes),  // admits nothing before the checkpoint

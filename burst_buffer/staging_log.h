@@ -43,6 +43,10 @@ struct LogContents {
   std::vector<DecodedRecord> records;
 };
 
+// The first number that is given after a restart that found these contents: behind every number that a record
+// lost in the crash can have had, so that numbers are never given twice.
+uint64_t first_number_after(const LogContents& contents);
+
 // Reads a pool's memory, which is hostile. Nothing when it was never formatted, or its formatting did not
 // end.
 //

@@ -40,6 +40,7 @@ std::vector<LogRecord> one_of_each() {
                       Epoch(3),
                       Length(8),
                       {{Epoch(2), Length(4)}, {Epoch(3), Length(5)}}},
+      LostRecord{40, 50},
       StripeRecord{ContainerId(2), std::nullopt, Epoch(3), {{extent, 9, StripeId(11), 12}}},
   };
 }
