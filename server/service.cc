@@ -1,6 +1,7 @@
 #include "server/service.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -41,6 +42,21 @@ burst_buffer::DrainPolicy policy_of(const std::string& name) {
   if (name == "watermark") return burst_buffer::DrainPolicy::kWatermark;
   if (name == "idle") return burst_buffer::DrainPolicy::kIdle;
   return burst_buffer::DrainPolicy::kImmediate;
+}
+
+// The pool's lock is ours, so whoever still has one of its parts is a server that is dying at this moment.
+constexpr uint64_t kDyingServerPatienceMs = 10'000;
+
+template <class Open>
+auto open_when_free(Open open) {
+  const SteadyClock clock;
+  const uint64_t end_ms = clock.now_ms() + kDyingServerPatienceMs;
+  auto opened = open();
+  while (!opened && opened.error().code == ErrorCode::kBusy && clock.now_ms() < end_ms) {
+    ::poll(nullptr, 0, 20);
+    opened = open();
+  }
+  return opened;
 }
 
 class RunningService final : public Service {
@@ -89,7 +105,7 @@ class RunningService final : public Service {
 
  private:
   Result<> open_store() {
-    auto meta = storage::open_sqlite_metastore(paths_.meta() / "pool.db");
+    auto meta = open_when_free([this] { return storage::open_sqlite_metastore(paths_.meta() / "pool.db"); });
     if (!meta) return fail(meta.error());
     meta_ = meta->get();
     std::vector<std::unique_ptr<storage::Target>> targets;
@@ -128,7 +144,8 @@ class RunningService final : public Service {
     // From here on the hot tier may hold what nothing else has.
     fs::remove(paths_.drained(), ec);
     if (auto synced = fsync_directory(paths_.pool); !synced) return synced;
-    auto domain = burst_buffer::open_pmem_domain(config_.hot_file, config_.hot_bytes);
+    auto domain = open_when_free(
+        [this] { return burst_buffer::open_pmem_domain(config_.hot_file, config_.hot_bytes); });
     if (!domain) return fail(domain.error());
     domain_ = *domain;
     burst_buffer::HotTier::Options options;
@@ -187,7 +204,9 @@ class RunningService final : public Service {
     calls.keep = [this] {
       if (private_.exchange(false)) log::info("asked to stay");
     };
-    calls.shut_down = options_.on_shutdown_request;
+    calls.shut_down = [this] {
+      if (options_.on_shutdown_request) options_.on_shutdown_request();
+    };
     auto control = Control::create(paths_.control(), std::move(calls));
     if (!control) return fail(control.error());
     control_ = std::move(*control);

@@ -14,7 +14,7 @@ struct ServiceOptions {
   bool accept_lost_hot_tier = false;
   // The service was started for the time of one command; the status says so until POST /keep makes it stay.
   bool private_service = false;
-  // POST /shutdown came. Any thread.
+  // POST /shutdown came; on the control plane's thread. Without it such a request has no effect.
   std::function<void()> on_shutdown_request;
 };
 

@@ -1,0 +1,106 @@
+"""sluice run: a service for the time of one MPI program."""
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+from harness import SLUICE, PoolTest, alive
+
+
+class Run(PoolTest):
+    def run_it(self, *words):
+        return self.sluice("run", "--hot-size", "32M", *words)
+
+    def test_the_programs_exit_code_is_ours(self):
+        self.assertEqual(self.run_it("-n", "2", "--", "sh", "-c", "exit 0").code, 0)
+        self.assertEqual(self.run_it("-n", "1", "--", "sh", "-c", "exit 7").code, 7)
+        self.assertEqual(self.servers(), [])
+
+    def test_ranks_have_the_library_and_the_pool(self):
+        done = self.ok(self.run_it("-n", "2", "--", "sh", "-c", 'echo "$SLUICE_POOL $LD_PRELOAD"'))
+        lines = done.out.splitlines()
+        self.assertEqual(len(lines), 2, done)
+        for line in lines:
+            self.assertIn(str(self.pool), line)
+            self.assertIn("libsluice_romio.so", line)
+
+    def test_without_a_pool_the_files_stay_in_sluice_pool(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
+        done = subprocess.run([SLUICE, "run", "--hot-size", "32M", "-n", "1", "--", "true"], cwd=self.scratch, env=env,
+                              capture_output=True, text=True, check=False, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.scratch / "sluice-pool" / "pool.toml").exists())
+        self.assertIn(str(self.scratch / "sluice-pool"), done.stderr)
+
+    def test_a_service_that_was_there_stays(self):
+        self.up()
+        pid = self.server_pid()
+        self.ok(self.sluice("run", "-n", "1", "--", "true"))
+        self.assertEqual(self.server_pid(), pid)
+
+    def test_a_service_that_cannot_start_is_120_and_nothing_runs(self):
+        self.up()
+        self.ok(self.sluice("down"))
+        (self.pool / "pool.toml").write_text("{{{")
+        done = self.sluice("run", "-n", "1", "--", "touch", self.scratch / "ran")
+        self.fails(done, 120, "pool.toml")
+        self.assertFalse((self.scratch / "ran").exists())
+
+    def test_an_mpirun_that_is_not_there_is_122(self):
+        self.fails(self.run_it("--mpirun", self.scratch / "nothing", "-n", "1", "--", "true"), 122, "nothing")
+        self.assertEqual(self.servers(), [])
+
+    def test_a_signal_is_passed_on_and_the_service_goes(self):
+        env = dict(os.environ, SLUICE_POOL=str(self.pool))
+        script = 'echo $$ > "$0"; exec sleep 100'
+        run = subprocess.Popen([SLUICE, "run", "--hot-size", "32M", "-n", "1", "--", "sh", "-c", script, str(self.scratch / "pid")],
+                               env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.wait_until(lambda: (self.scratch / "pid").exists() and (self.scratch / "pid").read_text().strip(), "the program runs")
+        program = int((self.scratch / "pid").read_text())
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=60)
+        self.assertNotEqual(run.returncode, 0, err)
+        self.wait_until(lambda: not alive(program), "the program ends")
+        self.assertEqual(self.servers(), [])
+
+    def test_two_at_once_share_a_service_and_the_last_one_stops_it(self):
+        env = dict(os.environ, SLUICE_POOL=str(self.pool))
+        gate = self.scratch / "gate"
+        os.mkfifo(gate)
+        first = subprocess.Popen([SLUICE, "run", "--hot-size", "32M", "-n", "1", "--", "cat", str(gate)], env=env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        writer = os.open(gate, os.O_WRONLY)  # waits for the program
+        pid = self.server_pid()
+        self.ok(self.sluice("run", "-n", "1", "--", "true"))
+        self.assertTrue(alive(pid))
+        self.assertEqual(self.server_pid(), pid)
+        os.write(writer, b"done")
+        os.close(writer)
+        out, _ = first.communicate(timeout=60)
+        self.assertEqual((first.returncode, out), (0, "done"))
+        self.assertFalse(alive(pid))
+
+    def test_up_makes_the_service_of_a_run_stay(self):
+        env = dict(os.environ, SLUICE_POOL=str(self.pool))
+        gate = self.scratch / "gate"
+        os.mkfifo(gate)
+        run = subprocess.Popen([SLUICE, "run", "--hot-size", "32M", "-n", "1", "--", "cat", str(gate)], env=env,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        writer = os.open(gate, os.O_WRONLY)
+        pid = self.server_pid()
+        self.ok(self.sluice("up"))
+        os.close(writer)
+        self.assertEqual(run.wait(timeout=60), 0)
+        self.assertTrue(alive(pid))
+        self.assertEqual(self.server_pid(), pid)
+
+    def test_the_libraries_are_named_by_whole_paths(self):
+        path = self.ok(self.sluice("preload")).out.strip()
+        self.assertTrue(os.path.isabs(path) and os.path.exists(path))
+        self.assertIn("-lsluice_romio", self.ok(self.sluice("libs")).out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=sys.argv)

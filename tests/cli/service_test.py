@@ -1,0 +1,249 @@
+"""up, status, down and what can go wrong with a service."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import SLUICE, SLUICED, PoolTest, alive, cpu_seconds
+
+
+class UpAndDown(PoolTest):
+    def test_a_service_comes_answers_and_goes(self):
+        self.up("--targets", "6", "--class", "EC_4P2")
+        status = self.status()
+        self.assertEqual(status["pool"], str(self.pool))
+        self.assertEqual(status["class"], "EC_4P2")
+        self.assertEqual(status["state"], "ok")
+        self.assertEqual(len(status["servers"]), 1)
+        self.assertTrue(status["servers"][0]["address"].startswith("tcp://127.0.0.1:"))
+        self.assertEqual(status["servers"][0]["state"], "up")
+        self.assertTrue(alive(status["servers"][0]["pid"]))
+        self.assertEqual([t["state"] for t in status["targets"]], ["up"] * 6)
+        for target in status["targets"]:
+            self.assertTrue(os.path.isdir(target["path"]))
+            self.assertGreater(target["bytes_free"], 0)
+        for key in ("medium", "survives", "bytes_total", "bytes_used", "bytes_undrained"):
+            self.assertIn(key, status["hot"])
+        self.assertGreaterEqual(status["hot"]["bytes_total"], 16 << 20)
+        self.assertEqual(status["files"], 0)
+        self.assertEqual(status["drain"]["bytes_left"], 0)
+        self.assertTrue((self.pool / "service.json").exists())
+
+        text = self.ok(self.sluice("status")).out
+        self.assertIn("EC_4P2", text)
+        metrics = self.ok(self.sluice("status", "--metrics")).out
+        self.assertIn("\nsluice_files 0\n", metrics)
+
+        pid = status["servers"][0]["pid"]
+        self.ok(self.sluice("down"))
+        self.assertFalse(alive(pid))
+        self.assertFalse((self.pool / "service.json").exists())
+        self.ok(self.sluice("down"))  # and again
+        self.fails(self.sluice("status"), 5, self.pool, "sluice up")
+
+    def test_the_defaults_are_three_targets_and_a_class_that_fits(self):
+        self.up()
+        status = self.status()
+        self.assertEqual(status["class"], "EC_2P1")
+        self.assertEqual(len(status["targets"]), 3)
+
+    def test_up_twice_is_one_service_and_contradictions_are_refused(self):
+        self.up()
+        pid = self.server_pid()
+        self.ok(self.sluice("up"))
+        self.ok(self.sluice("up", "--targets", "3", "--class", "EC_2P1", "--hot-size", "32M"))
+        self.assertEqual(self.server_pid(), pid)
+        self.ok(self.sluice("down"))
+        self.fails(self.sluice("up", "--targets", "5"), 4, "--targets 3")
+        self.fails(self.sluice("up", "--class", "RP_2"), 4, "--class EC_2P1")
+        self.fails(self.sluice("up", "--hot-size", "64M"), 4, "--hot-size")
+        self.assertEqual(self.servers(), [])
+
+    def test_eight_at_once_make_one_service(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
+        ups = [subprocess.Popen([SLUICE, "up", "--pool", str(self.pool), "--hot-size", "32M"], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=env) for _ in range(8)]
+        for up in ups:
+            out, err = up.communicate(timeout=100)
+            self.assertEqual(up.returncode, 0, out + err)
+        self.assertEqual(self.servers(), [self.server_pid()])
+
+    def test_a_killed_service_comes_back_with_its_files(self):
+        self.up()
+        local = self.file("in", 3 << 20)
+        self.ok(self.sluice("cp", local, "sluice:/a/b"))
+        for _ in range(2):
+            self.kill_server()
+            self.assertTrue((self.pool / "service.json").exists())
+            self.fails(self.sluice("status"), 5, "sluice up")
+            self.ok(self.sluice("up"))
+            self.ok(self.sluice("cp", "--force", "sluice:/a/b", self.scratch / "out"))
+            self.assertEqual((self.scratch / "out").read_bytes(), local.read_bytes())
+
+    def test_sigterm_and_sigint_are_an_orderly_end(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.up()
+            pid = self.server_pid()
+            os.kill(pid, number)
+            self.wait_until(lambda: not alive(pid), "the server ends")
+            self.assertFalse((self.pool / "service.json").exists())
+            self.assertFalse((self.pool / "control.sock").exists())
+            self.assertIn("stopped", (self.pool / "sluiced.log").read_text())
+
+    def test_no_pool_is_made_by_commands_that_read(self):
+        for words in (["status"], ["ls"], ["stat", "/x"], ["down"], ["rm", "/x"], ["cp", "sluice:/x", "out"]):
+            self.fails(self.sluice(*words), 3, self.pool, "sluice up")
+            self.assertFalse(self.pool.exists(), words)
+
+    def test_a_long_path_works(self):
+        deep = self.scratch
+        for _ in range(5):
+            deep = deep / ("d" * 90)
+        deep.mkdir(parents=True)
+        pool = deep / "pool"
+        self.up(pool=pool)
+        self.assertEqual(self.status(pool)["pool"], str(pool))
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x", pool=pool))
+        self.ok(self.sluice("down", pool=pool))
+
+    def test_the_hot_tier_may_lie_elsewhere(self):
+        hot = self.scratch / "hot place"
+        hot.mkdir()
+        self.up("--hot-dir", hot)
+        self.assertEqual(len(list(hot.iterdir())), 1)
+        self.ok(self.sluice("down"))
+        self.up("--hot-dir", hot)
+        self.assertEqual(len(list(hot.iterdir())), 1)
+
+    def test_an_idle_service_hardly_uses_the_processor(self):
+        self.up()
+        pid = self.server_pid()
+        before = cpu_seconds(pid)
+        time.sleep(6)  # the time over which it is measured
+        used = cpu_seconds(pid) - before
+        self.assertLessEqual(used, 0.1, "more than one core-second a minute")
+
+
+class WhatGoesWrong(PoolTest):
+    def test_a_second_server_is_refused_and_told_of_the_first(self):
+        self.up()
+        pid = self.server_pid()
+        self.fails(self.run_command(SLUICED, "--pool", self.pool, "--foreground"), 1, pid, self.pool)
+        self.assertEqual(self.server_pid(), pid)
+
+    def test_a_class_that_does_not_fit_leaves_nothing(self):
+        self.fails(self.sluice("up", "--targets", "3", "--class", "EC_4P2"), 2, "EC_4P2", "6", "nearest")
+        self.fails(self.sluice("up", "--class", "EC_5P5"), 2, "EC_5P5")
+        self.assertFalse(self.pool.exists())
+
+    def test_values_that_make_no_sense_are_named(self):
+        self.fails(self.sluice("up", "--servers", "2"), 2, "--servers 2", "one server")
+        self.fails(self.sluice("up", "--targets", "0"), 2, "targets", "0")
+        self.fails(self.sluice("up", "--hot-size", "lots"), 2, "--hot-size", "'lots'")
+        self.fails(self.sluice("up", "--hot-size", "1M"), 2, "16M", "1048576")
+        self.fails(self.sluice("up", "--listen", "nonsense"), 2, "'nonsense'")
+        self.fails(self.sluice("up", "--drain", "sometimes"), 2, "'sometimes'", "watermark")
+        self.fails(self.sluice("up", "--hot-dir", self.scratch / "nowhere"), 3, "nowhere")
+        self.assertFalse(self.pool.exists())
+
+    def test_a_directory_with_other_things_is_no_pool(self):
+        self.pool.mkdir()
+        (self.pool / "thesis.tex").write_text("x")
+        self.fails(self.sluice("up"), 2, "thesis.tex")
+        self.assertEqual([p.name for p in self.pool.iterdir()], ["thesis.tex"])
+
+    def test_a_file_is_no_pool(self):
+        self.pool.write_text("x")
+        done = self.sluice("up")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn(str(self.pool), done.err)
+        self.assertEqual(self.pool.read_text(), "x")
+
+    def test_a_port_in_use_is_named(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.fails(self.sluice("up", "--hot-size", "32M", "--listen", f"127.0.0.1:{port}"), 4, port)
+        self.assertEqual(self.servers(), [])
+        self.ok(self.sluice("up", "--listen", f"127.0.0.1:{port}"))
+        self.assertIn(f":{port}", self.status()["servers"][0]["address"])
+
+    def test_a_full_disk_is_told_and_leaves_no_server(self):
+        # A file system of 20 MiB in a mount namespace that ends with the command.
+        small = self.scratch / "small"
+        small.mkdir()
+        user = [] if os.geteuid() == 0 else ["--map-root-user"]
+        script = f'mount -t tmpfs -o size=20m none "{small}" && "{SLUICE}" up --pool "{small}/pool"'
+        done = self.run_command("unshare", *user, "--mount", "sh", "-c", script)
+        self.fails(done, 6, small)
+
+    def test_a_pool_file_that_was_damaged_is_named(self):
+        self.up()
+        self.ok(self.sluice("down"))
+        config = self.pool / "pool.toml"
+        good = config.read_text()
+        config.write_text(good.replace("EC_2P1", "EC_9P9"))
+        self.fails(self.sluice("up"), 8, config, "'class'")
+        config.write_text("{{{")
+        self.fails(self.sluice("up"), 8, config, "line 1")
+        config.write_text(good)
+        self.up()
+
+    def test_a_missing_target_is_reported_and_not_made_anew(self):
+        self.up()
+        local = self.file("in", 2 << 20)
+        self.ok(self.sluice("cp", local, "sluice:/x"))
+        self.ok(self.sluice("down"))
+        target = self.pool / "targets" / "t1"
+        target.rename(self.scratch / "t1 elsewhere")
+        up = self.ok(self.sluice("up"))
+        self.assertIn("degraded", up.err)
+        status = self.status()
+        self.assertTrue(status["state"].startswith("degraded"))
+        self.assertEqual([t["state"] for t in status["targets"]], ["up", "missing", "up"])
+        self.assertFalse(target.exists())
+        self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
+        self.assertEqual((self.scratch / "out").read_bytes(), local.read_bytes())
+
+    def test_a_moved_target_is_found_by_its_new_path(self):
+        self.up()
+        self.ok(self.sluice("down"))
+        (self.pool / "targets" / "t1").rename(self.scratch / "moved")
+        config = self.pool / "pool.toml"
+        config.write_text(config.read_text().replace("targets/t1", str(self.scratch / "moved")))
+        self.up()
+        self.assertEqual(self.status()["state"], "ok")
+
+    def test_a_lost_hot_tier_is_no_silent_loss(self):
+        hot = self.scratch / "hot"
+        hot.mkdir()
+        self.up("--hot-dir", hot)
+        self.kill_server()
+        for file in hot.iterdir():
+            file.unlink()
+        self.fails(self.sluice("up"), 8, hot, "--accept-lost-hot-tier")
+        self.ok(self.sluice("up", "--accept-lost-hot-tier"))
+        # After an orderly end with all drained it is no loss.
+        self.ok(self.sluice("down"))
+        for file in hot.iterdir():
+            file.unlink()
+        self.up()
+
+    def test_a_stopped_server_that_holds_the_pool_does_not_hang_the_commands(self):
+        self.up()
+        pid = self.server_pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.fails(self.sluice("status"), 5, self.pool)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.ok(self.sluice("status"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=sys.argv)
