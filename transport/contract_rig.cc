@@ -1,5 +1,7 @@
 #include "transport/contract_rig.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -119,6 +121,13 @@ std::vector<std::byte> pattern(size_t size, uint64_t seed) {
     std::memcpy(&bytes[at], &word, std::min(sizeof word, size - at));
   }
   return bytes;
+}
+
+void allow_many_files() {
+  rlimit limit{};
+  SLUICE_ASSERT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit.rlim_max;
+  SLUICE_ASSERT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
 std::vector<std::byte> pack(const RemoteBuffer& buffer) {

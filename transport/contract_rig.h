@@ -70,6 +70,9 @@ class Recorder : public Handler {
 // Bytes that tell where they belong.
 std::vector<std::byte> pattern(size_t size, uint64_t seed);
 
+// Raises this process's limit of open files to what it may have.
+void allow_many_files();
+
 // A RemoteBuffer as a message.
 std::vector<std::byte> pack(const RemoteBuffer& buffer);
 std::optional<RemoteBuffer> unpack(std::span<const std::byte> bytes);

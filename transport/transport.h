@@ -41,7 +41,8 @@ struct RemoteBuffer {
 enum class Access { kRemoteRead, kRemoteWrite };
 
 // The owner of an exposed piece of memory: while it lives peers may reach the memory, which must live as
-// long. Destroyed on the loop thread.
+// long. Destroyed on the loop thread and before its transport. A peer that may still be pushing into the
+// memory is disconnected first; afterwards nothing reaches it.
 class ExposedMemory {
  public:
   virtual ~ExposedMemory() = default;

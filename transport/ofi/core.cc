@@ -11,6 +11,7 @@
 namespace sluice::transport {
 namespace {
 
+constexpr int kLastTurns = 1000;
 constexpr uint64_t kFarewellMs = 1000;  // how long a closed connection may take to say what it had to say
 
 }  // namespace
@@ -30,8 +31,8 @@ OfiTransport::Core::~Core() {
     const auto removed = remove(connection);
     finish_requests(*removed, reason);
   }
-  // Completions that were due; notices of lost connections find no handler.
-  while (run_deferred()) {
+  // Completions that were due, and some turns of what they ask for, which all fails; notices find no handler.
+  for (int turn = 0; turn < kLastTurns && run_deferred(); ++turn) {
   }
 }
 

@@ -116,6 +116,7 @@ int leave(const std::string& scheme, const std::string& address, bool in_loop) {
 int main(int argc, char** argv) {
   using namespace sluice::transport;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  allow_many_files();
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::string scheme = argc > 2 ? argv[2] : "";
   const std::string where = argc > 3 ? argv[3] : "";

@@ -294,6 +294,31 @@ TEST_P(OtherProcess, ManyThatComeAndGoLeaveNoDescriptorsBehind) {
   EXPECT_TRUE(run([&] { return open_files() <= before; }));
 }
 
+TEST_P(OtherProcess, OneServerServesAThousandConnections) {
+  allow_many_files();
+  Server server = serve();
+  constexpr size_t kConnections = 1000;
+  recorder->messages.clear();
+  std::vector<PeerId> peers;
+  for (size_t i = 0; i < kConnections; ++i) {
+    const auto peer = transport->connect(server.address);
+    ASSERT_TRUE(peer.has_value()) << i << ": " << peer.error().message;
+    std::vector<std::byte> message = pattern(1000, i);
+    message[0] = std::byte{'E'};
+    ASSERT_TRUE(transport->send(*peer, message).has_value());
+    peers.push_back(*peer);
+  }
+  ASSERT_TRUE(run([&] { return recorder->messages.size() >= kConnections; })) << recorder->messages.size();
+  EXPECT_THAT(recorder->disconnected, IsEmpty());
+  for (size_t i = 0; i < kConnections; i += 2)
+    transport->disconnect(peers[i], Error(ErrorCode::kAborted, "bye"));
+  for (size_t i = 1; i < kConnections; i += 2)
+    ASSERT_TRUE(transport->send(peers[i], {std::byte{'E'}}).has_value());
+  ASSERT_TRUE(run([&] { return recorder->messages.size() >= kConnections + kConnections / 2; }));
+  server.process->kill();
+  ASSERT_TRUE(run([&] { return recorder->disconnected.size() == kConnections / 2 + 1; }));
+}
+
 TEST_P(OtherProcess, IdleLoopUsesNoCore) {
   Server server = serve();
   LoopThread loop(*transport);
