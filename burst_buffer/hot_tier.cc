@@ -176,6 +176,7 @@ Result<Slab> StagedHotTier::reserve(Length length) {
 }
 
 Result<> StagedHotTier::begin(TxnId txn, ContainerId container, SessionId session) {
+  if (txn.value == UINT64_MAX) return fail(ErrorCode::kInvalidArgument, "that number is no transaction's");
   std::optional<CommitInfo> published = CommitInfo{};
   if (options_.published) {
     bool known = false;

@@ -241,11 +241,16 @@ constexpr Extent extent_of(uint64_t begin, uint64_t end) {
 constexpr bool is_size(uint64_t value) {
   return value <= kMaxFileBytes;
 }
+// Epochs and record numbers, too, leave room to count on.
+constexpr bool is_count(uint64_t value) {
+  return value <= kMaxFileBytes;
+}
 
 Result<LogRecord> read_begin(Reader& in) {
   const auto f = in.get<BeginFormat>();
   if (!in.finished()) return malformed("length");
   if ((f.cut != kNone && !is_size(f.cut)) || !is_size(f.floor)) return malformed("size");
+  if (f.txn == kNone || !is_count(f.last_record)) return malformed("number");
   BeginRecord record{TxnId(f.txn), ContainerId(f.container), SessionId(f.session), f.last_record,
                      {},           Length(f.floor)};
   if (f.cut != kNone) record.cut = Length(f.cut);
@@ -254,6 +259,7 @@ Result<LogRecord> read_begin(Reader& in) {
 
 Result<LogRecord> read_write(Reader& in) {
   const auto f = in.get<WriteFormat>();
+  if (!is_count(f.epoch) || !is_count(f.record)) return malformed("number");
   if (f.slab_length == 0 || !is_size(f.slab_length) || !is_size(f.slab_offset)) return malformed("slab");
   if (f.checksums != (f.slab_length + kChecksumBlockBytes - 1) / kChecksumBlockBytes)
     return malformed("checksums");
@@ -285,14 +291,15 @@ Result<LogRecord> read_write(Reader& in) {
 Result<LogRecord> read_truncate(Reader& in) {
   const auto f = in.get<TruncateFormat>();
   if (!in.finished()) return malformed("length");
-  if (!is_size(f.size)) return malformed("size");
+  if (!is_size(f.size) || !is_count(f.record)) return malformed("size or number");
   return LogRecord(TruncateRecord{TxnId(f.txn), f.record, Length(f.size)});
 }
 
 Result<LogRecord> read_commit(Reader& in) {
   const auto f = in.get<CommitFormat>();
   if (!in.finished()) return malformed("length");
-  if (!is_size(f.size) || f.flags > kRemembered) return malformed("size or flags");
+  if (!is_size(f.size) || !is_count(f.epoch) || f.flags > kRemembered)
+    return malformed("size, epoch or flags");
   return LogRecord(CommitRecord{TxnId(f.txn), ContainerId(f.container), Epoch(f.epoch), Length(f.size),
                                 (f.flags & kRemembered) != 0});
 }
@@ -305,7 +312,7 @@ bool read_parts(Reader& in, uint32_t count, std::vector<StripePart>& parts) {
     const auto p = in.get<StripePartFormat>();
     parts.push_back({extent_of(p.begin, p.end), p.record, StripeId(p.stripe), p.stripe_offset});
     if (!parts.back().extent.valid() || parts.back().extent.empty()) return false;
-    if (p.stripe_offset > kMaxFileBytes) return false;
+    if (!is_size(p.stripe_offset) || !is_count(p.record)) return false;
   }
   return in.finished();
 }
@@ -324,14 +331,14 @@ Result<LogRecord> read_placed(Reader& in) {
 Result<LogRecord> read_drained(Reader& in) {
   const auto f = in.get<DrainedFormat>();
   if (!in.finished()) return malformed("length");
-  if (!is_size(f.size)) return malformed("size");
+  if (!is_size(f.size) || !is_count(f.epoch)) return malformed("size or epoch");
   return LogRecord(DrainedRecord{ContainerId(f.container), {Epoch(f.epoch), Length(f.size)}});
 }
 
 Result<LogRecord> read_container(Reader& in) {
   const auto f = in.get<ContainerFormat>();
   if (!is_size(f.published_size) || !is_size(f.floor)) return malformed("size");
-  if (f.committed_epoch < f.published_epoch) return malformed("epochs");
+  if (f.committed_epoch < f.published_epoch || !is_count(f.committed_epoch)) return malformed("epochs");
   if (in.left() / sizeof(CutFormat) < f.cuts) return malformed("length");
   ContainerRecord record{ContainerId(f.container),
                          {Epoch(f.published_epoch), Length(f.published_size)},
@@ -361,7 +368,7 @@ Result<LogRecord> read_stripe(Reader& in) {
 Result<LogRecord> read_lost(Reader& in) {
   const auto f = in.get<LostFormat>();
   if (!in.finished()) return malformed("length");
-  if (f.first >= f.end) return malformed("numbers");
+  if (f.first >= f.end || !is_count(f.end)) return malformed("numbers");
   return LogRecord(LostRecord{f.first, f.end});
 }
 
