@@ -143,8 +143,9 @@ Result<> Container::publish(const Publication& step, const std::vector<StripeTab
     std::unique_lock exclusive(mutex_);
     freed = manifest_.apply(encoded);
   }
-  for (const PlacedExtent& placed : encoded.extents)
-    stripes_.published(placed.place.stripe, placed.extent.length().value);
+  for (const StripeTable::Pin& pin : pins) {
+    if (!step.still_held.contains(pin.record().id)) stripes_.discard(pin.record().id);
+  }
   for (const auto& record : freed) stripes_.unrefer(record->id);
   ++steps_;
   step_extents_ += encoded.extents.size();

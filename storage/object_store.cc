@@ -69,7 +69,6 @@ class Store final : public ObjectStore {
   Result<StripeId> place(ContainerId id, std::span<const std::span<const std::byte>> pieces) override;
   Result<> publish(ContainerId id, const Publication& step) override;
   void discard(StripeId stripe) override;
-  void settle(const std::set<StripeId>& in_use) override { stripes_.settle(in_use); }
   Result<uint64_t> collect_orphans(const std::set<StripeId>& keep) override;
 
   Result<ReadReport> read(ContainerId id, Extent extent, std::span<std::byte> out) override;

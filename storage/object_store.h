@@ -34,6 +34,7 @@ struct Publication {
   std::vector<PlacedExtent>
       extents;  // ... then these are laid over what is there, in this order; none beyond `size`
   Length size;  // the size of the file in the new version; older bytes beyond it are dropped
+  std::set<StripeId> still_held;  // of the stripes above, those that a later step publishes more of
 };
 
 struct TargetStatus {
@@ -57,9 +58,9 @@ struct ScrubReport {
 // caller keeps the stripes and publishes again.
 //
 // A stripe lives while a published version refers to it, while whoever placed it holds it, and while it is
-// being read. A placer holds a stripe from place() until every byte of it was published, discard(), or a
-// settle() that does not name it. So parts of one stripe may be published by different steps, and overwriting
-// the first part does not take the rest away.
+// being read. A placer holds a stripe from place() until a step names it, or discard(). So all that is ever
+// to be seen of a stripe is published by one step, or the steps before the last say `still_held`; and once a
+// stripe's last published byte is overwritten, it is gone.
 //
 // Reads may run together with everything else and see one published version or a later one, whole.
 class ObjectStore {
@@ -105,10 +106,6 @@ class ObjectStore {
   virtual Result<> publish(ContainerId id, const Publication& step) = 0;
   // The placer gives the stripe up. Removed at once, or when no published version refers to it any more.
   virtual void discard(StripeId stripe) = 0;
-  // The placers give up every stripe placed before this call but those of `in_use`. For the drain's thread
-  // between its rounds, with the stripes the hot tier refers to: it frees, at their last overwrite, stripes
-  // that were published in part.
-  virtual void settle(const std::set<StripeId>& in_use) = 0;
   // Removes stripes on the targets that neither a manifest nor `keep` refers to, and what earlier runs left
   // half written. Answers how many stripes. Run once, after recovery; stripes of `keep` are held for their
   // placer from then on.

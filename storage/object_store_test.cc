@@ -155,33 +155,35 @@ TEST_F(ObjectStoreTest, truncation_drops_bytes_and_stripes) {
   EXPECT_EQ(rig_.store().find(id)->size, Length(1500));
 }
 
-// A stripe that is published in two steps survives the overwriting of its first half.
-TEST_F(ObjectStoreTest, a_placer_holds_what_is_not_published_yet) {
+// A stripe that is published in two steps survives the overwriting of its first half, when the first step
+// says so.
+TEST_F(ObjectStoreTest, a_placer_holds_what_a_later_step_publishes) {
   const ContainerId id = make("/a");
   const Bytes data = pattern(1000, 1);
   const StripeId shared = rig_.place(id, data).value();
-  ASSERT_TRUE(rig_.store().publish(id, step(0, 1, 500, {placed(0, 500, shared)})));
+  Publication first = step(0, 1, 500, {placed(0, 500, shared)});
+  first.still_held = {shared};
+  ASSERT_TRUE(rig_.store().publish(id, first));
   const StripeId over = rig_.place(id, pattern(500, 2)).value();
   ASSERT_TRUE(rig_.store().publish(id, step(1, 2, 500, {placed(0, 500, over)})));
   EXPECT_EQ(rig_.stripes(), (std::set{shared, over}));
   ASSERT_TRUE(rig_.store().publish(id, step(2, 3, 1000, {placed(500, 1000, shared, 500)})));
   EXPECT_EQ(rig_.read(id, 500, 1000).value(), Bytes(data.begin() + 500, data.end()));
   ASSERT_TRUE(rig_.store().publish(id, step(3, 4, 500, {})));
-  EXPECT_EQ(rig_.stripes(), std::set{over}) << "all was published once: nobody holds it any more";
+  EXPECT_EQ(rig_.stripes(), std::set{over}) << "nobody holds it any more";
   ASSERT_TRUE(rig_.reopen());
   EXPECT_EQ(rig_.read(id, 0, 500).value(), pattern(500, 2));
 }
 
-TEST_F(ObjectStoreTest, settling_ends_the_hold_of_all_that_is_not_in_use) {
+TEST_F(ObjectStoreTest, a_stripe_published_in_part_goes_with_its_last_byte) {
   const ContainerId id = make("/a");
   const StripeId part = rig_.place(id, pattern(1000, 1)).value();
-  const StripeId staged = rig_.place(id, pattern(1000, 2)).value();
-  const StripeId dropped = rig_.place(id, pattern(1000, 3)).value();
   ASSERT_TRUE(rig_.store().publish(id, step(0, 1, 500, {placed(0, 500, part)})));
-  rig_.store().settle({staged});
-  EXPECT_EQ(rig_.stripes(), (std::set{part, staged})) << dropped.value;
+  EXPECT_EQ(rig_.stripes(), std::set{part});
   ASSERT_TRUE(rig_.store().publish(id, step(1, 2, 0, {})));
-  EXPECT_EQ(rig_.stripes(), std::set{staged});
+  EXPECT_THAT(rig_.stripes(), IsEmpty());
+  EXPECT_EQ(rig_.store().publish(id, step(2, 3, 500, {placed(0, 500, part)})).error().code,
+            ErrorCode::kNotFound);
 }
 
 TEST_F(ObjectStoreTest, discard_drops_what_was_never_published_only) {

@@ -23,12 +23,12 @@ void StripeTable::unpin(StripeId id) {
     Entry& entry = entries_.at(id);
     SLUICE_ASSERT(entry.pins > 0);
     --entry.pins;
-    doomed = settle_entry(entry);
+    doomed = doom_if_free(entry);
   }
   if (doomed != nullptr) remove(doomed);
 }
 
-StripeTable::RecordPtr StripeTable::settle_entry(Entry& entry) {
+StripeTable::RecordPtr StripeTable::doom_if_free(Entry& entry) {
   if (entry.referred || entry.held || entry.record == nullptr) return nullptr;
   entry.doomed = true;
   if (entry.pins > 0 || entry.removing) return nullptr;
@@ -83,13 +83,6 @@ bool StripeTable::refer(const RecordPtr& record) {
   return !std::exchange(entry.referred, true);
 }
 
-void StripeTable::published(StripeId id, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  Entry& entry = entries_.at(id);
-  entry.published_bytes += bytes;
-  if (entry.published_bytes >= entry.record->shape.data.value) entry.held = false;
-}
-
 void StripeTable::unrefer(StripeId id) {
   RecordPtr doomed;
   {
@@ -97,7 +90,7 @@ void StripeTable::unrefer(StripeId id) {
     const auto at = entries_.find(id);
     if (at == entries_.end()) return;
     at->second.referred = false;
-    doomed = settle_entry(at->second);
+    doomed = doom_if_free(at->second);
   }
   if (doomed != nullptr) remove(doomed);
 }
@@ -109,23 +102,10 @@ bool StripeTable::discard(StripeId id) {
     const auto at = entries_.find(id);
     if (at == entries_.end()) return false;
     at->second.held = false;
-    doomed = settle_entry(at->second);
+    doomed = doom_if_free(at->second);
   }
   if (doomed != nullptr) remove(doomed);
   return true;
-}
-
-void StripeTable::settle(const std::set<StripeId>& in_use) {
-  std::vector<RecordPtr> doomed;
-  {
-    std::lock_guard lock(mutex_);
-    for (auto& [id, entry] : entries_) {
-      if (!entry.held || in_use.contains(id)) continue;
-      entry.held = false;
-      if (auto record = settle_entry(entry)) doomed.push_back(std::move(record));
-    }
-  }
-  for (const RecordPtr& record : doomed) remove(record);
 }
 
 void StripeTable::hold(StripeId id) {

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -70,14 +69,10 @@ class StripeTable {
   // A published version refers to it, from now on. Answers false when one did before. A doomed one must not
   // be referred to.
   bool refer(const RecordPtr& record);
-  // So many of its bytes were published. When all were, its placer has nothing left to hold it for.
-  void published(StripeId id, uint64_t bytes);
   // No published version refers to it any more.
   void unrefer(StripeId id);
   // Its placer gives it up. Answers false for a stripe that is not known.
   bool discard(StripeId id);
-  // The placers give up all stripes written up to now, but those of `in_use`.
-  void settle(const std::set<StripeId>& in_use);
   // The placer still wants this one of an earlier run.
   void hold(StripeId id);
 
@@ -92,7 +87,6 @@ class StripeTable {
   struct Entry {
     RecordPtr record;  // none while it is being written
     uint64_t pins = 0;
-    uint64_t published_bytes = 0;
     bool referred = false;
     bool held = false;
     bool doomed = false;
@@ -102,7 +96,7 @@ class StripeTable {
 
   void unpin(StripeId id);
   // Dooms the entry when nothing keeps it; answers it when its shards are to be removed now.
-  RecordPtr settle_entry(Entry& entry);
+  RecordPtr doom_if_free(Entry& entry);
   void remove(const RecordPtr& record);
 
   Remover remover_;
