@@ -94,7 +94,9 @@ int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* do
     return -1;
   }
   const struct View whole = {0, state->byte_map};
-  const struct View* view = access->absolute && access->pointer != ADIO_INDIVIDUAL ? &whole : &state->view;
+  const int absolute =
+      access->absolute && access->pointer != ADIO_INDIVIDUAL && state->view.filetype->contiguous;
+  const struct View* view = absolute ? &whole : &state->view;
   const int64_t bytes = access->count * memory->size;
   const int64_t position = take_position(fd, access, bytes);
   int failed = sluice_walk_start(&walk, view, position, memory, access->buffer, bytes, error);

@@ -1,10 +1,11 @@
 // Requests of nonblocking accesses. The data has moved when they are made; what may be left is to hear of the
 // other ranks.
 //
-// A rank's own error is the answer of the call that made the request. Another rank's comes when the request finishes: to
-// the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the program left MPI_COMM_WORLD with
-// MPI_ERRORS_ARE_FATAL, which libmpich applies to any request: errors of files do not end programs. Because it may be
-// overlooked there, the next sync or close reports it once more and commits nothing.
+// A rank's own error is the answer of the call that made the request. Another rank's comes when the request
+// finishes: to the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the program left
+// MPI_COMM_WORLD with MPI_ERRORS_ARE_FATAL, which libmpich applies to any request: errors of files do not end
+// programs. Because it may be overlooked there, the next sync or close reports it once more and commits
+// nothing.
 
 #include <stdlib.h>
 

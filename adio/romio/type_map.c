@@ -432,13 +432,14 @@ void sluice_type_map_release(const struct TypeMap* map) {
   release((struct TypeMap*)map);
 }
 
-// ROMIO asks this about memory types and views; libmpich's answer is not for others to call.
+// ROMIO asks this about memory types and views; libmpich's answer is not for others to call. An empty type
+// counts as contiguous: ROMIO's taking apart of distributed arrays relies on it.
 void MPIR_Datatype_iscontig(MPI_Datatype type, int* flag) {
   struct SluiceError error;
   const struct TypeMap* map = NULL;
   *flag = 0;
   if (sluice_type_map(type, &map, &error) == 0) {
-    *flag = map->contiguous;
+    *flag = map->contiguous || (map->size == 0 && map->extent == 0);
     sluice_type_map_release(map);
   }
 }
