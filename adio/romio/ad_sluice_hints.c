@@ -23,14 +23,17 @@ static char* pack_info(MPI_Info info, size_t* bytes) {
     if (!found) {
       continue;
     }
-    char* grown = realloc(text, used + strlen(name) + strlen(value) + 2);
+    const size_t name_bytes = strlen(name) + 1;
+    const size_t value_bytes = strlen(value) + 1;
+    char* grown = realloc(text, used + name_bytes + value_bytes);
     if (!grown) {
       free(text);
       return NULL;
     }
     text = grown;
-    used += strlen(strcpy(text + used, name)) + 1;
-    used += strlen(strcpy(text + used, value)) + 1;
+    memcpy(text + used, name, name_bytes);
+    memcpy(text + used + name_bytes, value, value_bytes);
+    used += name_bytes + value_bytes;
   }
   *bytes = used;
   return text;

@@ -72,8 +72,8 @@ static void show_hints(ADIO_File fd, char* text) {
     }
     MPI_Info_set(fd->info, line, value);
     if (strcmp(line, "striping_unit") == 0) {
-      fd->hints->striping_unit = atoi(value);
-      fd->blksize = atol(value);
+      fd->blksize = strtol(value, NULL, 10);
+      fd->hints->striping_unit = (int)fd->blksize;
     }
   }
 }

@@ -59,11 +59,11 @@ static int plain_fstype(const char* name) {
   char parent[4096];
   const char* slash = strrchr(name, '/');
   const size_t length = slash ? (size_t)(slash - name) + 1 : 0;
-  if (length >= sizeof parent) {
+  if (length + 2 > sizeof parent) {
     return ADIO_UFS;  // its open says that the name is too long
   }
   memcpy(parent, name, length);
-  strcpy(parent + length, ".");
+  memcpy(parent + length, ".", 2);
   if ((statfs(name, &fs) == 0 || statfs(parent, &fs) == 0) && fs.f_type == kNfsMagic) {
     return ADIO_NFS;
   }

@@ -25,9 +25,10 @@ static char* with_prefix(const struct SluiceFsChoice* choice) {
   const char* prefix = choice->fstype == ADIO_TESTFS ? "testfs:"
                        : choice->fstype == ADIO_UFS  ? "ufs:"
                                                      : "nfs:";
-  char* name = malloc(strlen(prefix) + strlen(choice->name) + 1);
+  const size_t bytes = strlen(prefix) + strlen(choice->name) + 1;
+  char* name = malloc(bytes);
   if (name) {
-    strcat(strcpy(name, prefix), choice->name);
+    snprintf(name, bytes, "%s%s", prefix, choice->name);
   }
   return name;
 }

@@ -1,6 +1,6 @@
 // Cases about names, hints, pointers and errors.
 
-#include "cases.h"
+#include "tests/mpiio/cases.h"
 
 void case_03_effective_hints_given_back(const char* prefix) {
   const char* path = check_path(prefix, "case03");
@@ -19,7 +19,7 @@ void case_03_effective_hints_given_back(const char* prefix) {
     char first[MPI_MAX_INFO_VAL + 1];
     MPI_Info_get_nthkey(effective, i, key);
     MPI_Info_get(effective, key, MPI_MAX_INFO_VAL, value, &found);
-    strcpy(first, value);
+    memcpy(first, value, sizeof first);
     MPI_Bcast(first, sizeof first, MPI_CHAR, 0, MPI_COMM_WORLD);
     CHECK(strcmp(first, value) == 0, "%s is %s here and %s on rank 0", key, value, first);
   }

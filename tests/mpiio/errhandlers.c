@@ -2,7 +2,7 @@
 //
 //   errhandlers PREFIX [fatal]
 
-#include "check.h"
+#include "tests/mpiio/check.h"
 
 int check_failures, check_rank, check_ranks;
 

@@ -55,8 +55,10 @@ static inline int check_count(MPI_Status* status, MPI_Datatype type) {
 
 // "PREFIX" and "NAME": a file name that lives until the program ends.
 static inline const char* check_path(const char* prefix, const char* name) {
-  char* path = malloc(strlen(prefix) + strlen(name) + 1);
-  return strcat(strcpy(path, prefix), name);
+  const size_t bytes = strlen(prefix) + strlen(name) + 1;
+  char* path = malloc(bytes);
+  snprintf(path, bytes, "%s%s", prefix, name);
+  return path;
 }
 
 static inline void check_start(int* argc, char*** argv) {

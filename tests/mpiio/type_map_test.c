@@ -6,7 +6,7 @@
 
 #include "adio/romio/type_map.h"
 #include "adio/romio/view.h"
-#include "check.h"
+#include "tests/mpiio/check.h"
 
 int check_failures, check_rank, check_ranks;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "check.h"
+#include "tests/mpiio/check.h"
 
 // One function for each behaviour of MPI-IO that real programs stumbled on; cases.c chooses by number.
 // `prefix` is that of every file name: "sluice:/..." or a directory.

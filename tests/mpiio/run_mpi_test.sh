@@ -4,7 +4,7 @@
 #   run_mpi_test.sh MODE BUILD_DIR RANKS PROGRAM ARGUMENT...
 #
 # An argument "@" becomes the prefix of the program's file names. MODE:
-#   double   sluice: files kept by the substitute of the client library (adio/romio/testing)
+#   double   sluice: files kept by the substitute of the client library (abi_double.c)
 #   ufs      plain files
 #   service  sluice: files of a service that is started for the test
 #   bare     plain files without the library: what the stock MPI does

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <sys/mman.h>
 
-#include "cases.h"
+#include "tests/mpiio/cases.h"
 
 // Five ints in the file; everybody asks for ten.
 enum { kThere = 5, kAsked = 10 };

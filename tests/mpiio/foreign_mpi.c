@@ -6,7 +6,7 @@ int MPI_Get_library_version(char* version, int* length);
 int MPI_File_open(void* comm, const char* name, int amode, void* info, void** fh);
 
 int MPI_Get_library_version(char* version, int* length) {
-  strcpy(version, FOREIGN_VERSION);
+  memcpy(version, FOREIGN_VERSION, sizeof FOREIGN_VERSION);
   *length = (int)strlen(version);
   return 0;
 }

@@ -5,7 +5,7 @@
 
 #include <hdf5.h>
 
-#include "check.h"
+#include "tests/mpiio/check.h"
 
 int check_failures, check_rank, check_ranks;
 

@@ -1,6 +1,6 @@
 // cases NUMBER PREFIX
 
-#include "cases.h"
+#include "tests/mpiio/cases.h"
 
 int check_failures, check_rank, check_ranks;
 

@@ -1,6 +1,6 @@
 // Access modes, sizes, and a profiling tool in between: file_modes PREFIX
 
-#include "check.h"
+#include "tests/mpiio/check.h"
 
 int check_failures, check_rank, check_ranks;
 
