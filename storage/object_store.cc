@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "base/rng.h"
 #include "storage/container.h"
 #include "storage/placement.h"
+#include "storage/shard_format.h"
 #include "storage/stripe.h"
 #include "storage/stripe_table.h"
 
@@ -90,9 +92,16 @@ class Store final : public ObjectStore {
   // The stripe, pinned; looked for on the targets when no manifest in memory and no place() of this run knows
   // it.
   Result<StripeTable::Pin> pin_stripe(StripeId id);
-  // Has every manifest in memory: from then on the table knows every published stripe.
-  Result<> load_all();
-  Result<> collect_from(Target& target, const std::set<StripeId>& keep, std::set<StripeId>& removed);
+  // Has every manifest in memory: from then on the table knows every published stripe. Answers the containers
+  // whose manifest is damaged.
+  Result<std::set<ContainerId>> load_all();
+  struct Collection {
+    const std::set<StripeId>& keep;
+    std::set<ContainerId> unreadable;
+    std::set<StripeId> removed;
+  };
+  Result<> collect_from(Target& target, Collection& collection);
+  bool may_be_of(Target& target, ShardName name, const std::set<ContainerId>& containers);
   bool remove_shards(const StripeRecord& stripe);
 
   Options options_;
@@ -267,20 +276,34 @@ Result<StripeTable::Pin> Store::pin_stripe(StripeId id) {
   return gone();
 }
 
-Result<> Store::load_all() {
+Result<std::set<ContainerId>> Store::load_all() {
   const auto infos = metastore_->list("/");
   if (!infos) return fail(infos.error());
+  std::set<ContainerId> unreadable;
   for (const ContainerInfo& info : *infos) {
     auto found = container(info.id);
     if (!found && found.error().code == ErrorCode::kNotFound) continue;  // removed meanwhile
     if (!found) return fail(found.error());
-    auto loaded = (*found)->load();
-    if (!loaded && loaded.error().code != ErrorCode::kNotFound) return loaded;
+    const auto loaded = (*found)->load();
+    if (loaded || loaded.error().code == ErrorCode::kNotFound) continue;
+    const ErrorCode code = loaded.error().code;
+    if (code != ErrorCode::kCorrupt && code != ErrorCode::kUnsupported) return fail(loaded.error());
+    log::error("{}", loaded.error().message);
+    unreadable.insert(info.id);
   }
-  return {};
+  return unreadable;
 }
 
-Result<> Store::collect_from(Target& target, const std::set<StripeId>& keep, std::set<StripeId>& removed) {
+bool Store::may_be_of(Target& target, ShardName name, const std::set<ContainerId>& containers) {
+  if (containers.empty()) return false;
+  std::array<std::byte, kShardHeaderBytes> bytes{};
+  const std::span<std::byte> whole(bytes);
+  if (!target.get(name, 0, std::span(&whole, 1))) return true;
+  const auto header = decode_shard_header(bytes);
+  return !header || containers.contains(header->container);
+}
+
+Result<> Store::collect_from(Target& target, Collection& collection) {
   const auto names = target.list();
   if (!names) return fail(names.error());
   for (const ShardName& name : *names) {
@@ -290,10 +313,9 @@ Result<> Store::collect_from(Target& target, const std::set<StripeId>& keep, std
       if (record == nullptr || name.shard.value >= record->targets.size()) continue;
       const TargetId place = record->targets[name.shard.value];
       if (place == kNoTarget || place == target.id()) continue;
-    } else if (keep.contains(name.stripe)) {
-      continue;
     } else {
-      removed.insert(name.stripe);
+      if (collection.keep.contains(name.stripe) || may_be_of(target, name, collection.unreadable)) continue;
+      collection.removed.insert(name.stripe);
     }
     if (auto ok = target.remove(name); !ok) return ok;
   }
@@ -301,22 +323,22 @@ Result<> Store::collect_from(Target& target, const std::set<StripeId>& keep, std
 }
 
 Result<uint64_t> Store::collect_orphans(const std::set<StripeId>& keep) {
-  // Without all manifests nothing can be called an orphan.
-  if (auto ok = load_all(); !ok) return fail_with_context("no orphans are collected", ok.error());
+  auto unreadable = load_all();
+  if (!unreadable) return fail_with_context("no orphans are collected", unreadable.error());
   for (const StripeId stripe : keep) {
     if (auto pin = pin_stripe(stripe); !pin)
       log::warn("a staged stripe cannot be found: {}", pin.error().message);
     stripes_.hold(stripe);
   }
   stripes_.remove_doomed();
-  std::set<StripeId> removed;
+  Collection collection{keep, *std::move(unreadable), {}};
   for (const auto& target : targets_) {
-    auto collected = collect_from(*target, keep, removed);
+    auto collected = collect_from(*target, collection);
     if (collected) continue;
     if (collected.error().code != ErrorCode::kUnavailable) return fail(collected.error());
     log::warn("orphans are not looked for on a target: {}", collected.error().message);
   }
-  return removed.size();
+  return collection.removed.size();
 }
 
 bool Store::remove_shards(const StripeRecord& stripe) {

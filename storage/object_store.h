@@ -108,7 +108,7 @@ class ObjectStore {
   virtual void discard(StripeId stripe) = 0;
   // Removes stripes on the targets that neither a manifest nor `keep` refers to, and what earlier runs left
   // half written. Answers how many stripes. Run once, after recovery; stripes of `keep` are held for their
-  // placer from then on.
+  // placer from then on. Stripes of a container whose manifest is damaged are left alone (logged).
   virtual Result<uint64_t> collect_orphans(const std::set<StripeId>& keep) = 0;
 
   // --- reads. Every byte is checked against its checksum; bad or missing blocks are rebuilt from the others,
