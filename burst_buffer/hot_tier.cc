@@ -184,7 +184,11 @@ Result<> StagedHotTier::begin(TxnId txn, ContainerId container, SessionId sessio
       const std::lock_guard lock(state_mutex_);
       known = state_->published(container).has_value();
     }
-    if (!known) published = options_.published(container);
+    if (!known) {
+      auto told = options_.published(container);
+      if (!told) return fail(told.error());
+      published = *told;
+    }
   }
   const std::lock_guard log_lock(log_mutex_);
   if (auto ok = admit(); !ok) return ok;

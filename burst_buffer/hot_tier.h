@@ -123,8 +123,9 @@ class HotTier {
     // The published version of a container; nothing for one that does not exist. Asked with no lock of the
     // hot tier held: at recovery (a log that missed its own "drained" record is put right by the answer, the
     // records of a container that no longer exists are dropped), at the first transaction of a container, and
-    // by reconcile(). Without it containers are taken to begin empty at epoch 0.
-    std::function<std::optional<CommitInfo>(ContainerId)> published;
+    // by reconcile(). Without it containers are taken to begin empty at epoch 0. An error is "not known now":
+    // recovery then fails rather than take a container for removed, and drop what it was promised to keep.
+    std::function<Result<std::optional<CommitInfo>>(ContainerId)> published;
   };
 
   // Creates or recovers; with a null `domain` the PMDK pool file options.path is opened. After a crash:

@@ -168,7 +168,12 @@ Result<> StagedHotTier::drained_locked(ContainerId container, CommitInfo publish
 }
 
 Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
-  const auto told = options_.published ? options_.published(container) : std::nullopt;
+  std::optional<CommitInfo> told;
+  if (options_.published) {
+    auto answer = options_.published(container);
+    if (!answer) return fail(answer.error());
+    told = *answer;
+  }
   if (!told) {
     Error error(ErrorCode::kUnavailable,
                 fmt::format("the published version of container {} is not known", container.value));

@@ -16,7 +16,9 @@ Result<> catch_up(HotState& state, const HotTier::Options& options) {
   std::vector<std::pair<ContainerId, Epoch>> known;
   for (const auto& [id, c] : state.containers()) known.emplace_back(id, c.published.epoch);
   for (const auto& [id, epoch] : known) {
-    const auto told = options.published(id);
+    const auto answer = options.published(id);
+    if (!answer) return fail(answer.error());
+    const std::optional<CommitInfo>& told = *answer;
     if (!told) {
       log::warn("hot tier {}: container {} no longer exists, its staged bytes are dropped", options.path,
                 id.value);

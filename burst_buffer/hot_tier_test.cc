@@ -364,6 +364,21 @@ TEST_F(HotTierTest, recovery_forgets_what_the_storage_tier_published_already) {
   EXPECT_EQ(commit(TxnId(2)).epoch, Epoch(6));
 }
 
+TEST_F(HotTierTest, recovery_fails_rather_than_drop_a_container_that_cannot_be_asked_about) {
+  put(begin(1), 0, "abc").value();
+  commit(TxnId(1));
+  auto domain = domain_->after_process_crash();
+  hot_.reset();
+  HotTier::Options options{"test.pool", kPoolBytes, {}};
+  options.published = [](ContainerId) -> Result<std::optional<CommitInfo>> {
+    return fail(ErrorCode::kBusy, "the metastore is locked");
+  };
+  EXPECT_EQ(HotTier::open(options, domain).error().code, ErrorCode::kBusy);
+  published_ = CommitInfo{Epoch(0), Length(0)};
+  open(domain->after_process_crash());
+  EXPECT_EQ(get(std::nullopt, 0, 3), "abc");
+}
+
 TEST_F(HotTierTest, reconcile_takes_up_a_publication_of_unknown_outcome_and_refuses_a_strangers) {
   published_ = CommitInfo{Epoch(0), Length(0)};
   open(std::make_shared<SimDomain>(kPoolBytes));

@@ -132,10 +132,11 @@ class RunningService final : public Service {
     const bool drained = fs::exists(paths_.drained(), ec);
     if (!there && !drained) {
       if (!options_.accept_lost_hot_tier) {
-        Error error(ErrorCode::kIo, fmt::format("the hot tier {} is gone, and it may have held data that is "
-                                                "nowhere else; bring it back, or accept "
-                                                "the loss with `sluice up --pool {} --accept-lost-hot-tier`",
-                                                config_.hot_file.string(), paths_.pool.string()));
+        Error error(ErrorCode::kCorrupt,
+                    fmt::format("the hot tier {} is gone, and it may have held data that is "
+                                "nowhere else; bring it back, or accept "
+                                "the loss with `sluice up --pool {} --accept-lost-hot-tier`",
+                                config_.hot_file.string(), paths_.pool.string()));
         return fail(error.mark_data_loss());
       }
       log::error("the hot tier {} is gone; starting with an empty one as told: what was not drained is lost",
@@ -151,10 +152,11 @@ class RunningService final : public Service {
     burst_buffer::HotTier::Options options;
     options.path = config_.hot_file.string();
     options.size_bytes = config_.hot_bytes;
-    options.published = [this](ContainerId id) -> std::optional<burst_buffer::CommitInfo> {
+    options.published = [this](ContainerId id) -> Result<std::optional<burst_buffer::CommitInfo>> {
       auto info = store_->find(id);
-      if (!info) return std::nullopt;
-      return burst_buffer::CommitInfo{info->published, info->size};
+      if (!info && info.error().code == ErrorCode::kNotFound) return std::optional<burst_buffer::CommitInfo>();
+      if (!info) return fail(info.error());
+      return std::optional(burst_buffer::CommitInfo{info->published, info->size});
     };
     auto hot = burst_buffer::HotTier::open(std::move(options), domain_);
     if (!hot) return fail(hot.error());
