@@ -1,11 +1,13 @@
 #include "burst_buffer/staging_log.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <cstring>
 
+#include "base/checksum.h"
 #include "base/rng.h"
 #include "burst_buffer/hot_recovery.h"
 #include "burst_buffer/sim_domain.h"
@@ -86,6 +88,43 @@ TEST(LogRecord, any_changed_bit_and_any_missing_byte_is_noticed) {
       EXPECT_FALSE(decode_record(std::span(bytes).first(length)));
     }
   }
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+TEST(StagingLog, the_examples_of_the_format_are_what_is_written) {
+  SimDomain domain(kMinPoolBytes);
+  ASSERT_TRUE(StagingLog::format(domain));
+  EXPECT_EQ(hex(domain.memory().first(80)),
+            "534c554345484f540100000000100000"
+            "00000200000000000040000000000000"
+            "00900000000000000070010000000000"
+            "0002000000000000"
+            "0000000077dd30b8"
+            "02000000466800f7010000007fe12295");
+  const std::string text = "sluice-log";
+  std::vector<std::byte> record;
+  encode_record(WriteRecord{TxnId(5),
+                            ContainerId(7),
+                            Epoch(0),
+                            12,
+                            {512, Length(10)},
+                            block_checksums(std::as_bytes(std::span(text))),
+                            {{{Offset(4096), Offset(4106)}, 0}}},
+                {3, 12, 11}, record);
+  EXPECT_EQ(hex(record),
+            "8c2ee2dd780000000200ce5103000000"
+            "0c000000000000000b00000000000000"
+            "05000000000000000700000000000000"
+            "00000000000000000c00000000000000"
+            "00020000000000000a00000000000000"
+            "0100000001000000b3cdaa4c00000000"
+            "00100000000000000a10000000000000"
+            "0000000000000000");
 }
 
 TEST(StagingLog, what_was_appended_is_read_in_order) {
