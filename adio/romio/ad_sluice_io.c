@@ -1,7 +1,5 @@
 // Reads and writes of Sluice files, all through sluice_transfer.
 
-#include <stdlib.h>
-
 #include "adio/romio/ad_sluice.h"
 #include "adio/romio/errors.h"
 
@@ -40,9 +38,9 @@ static struct SluiceExtent hull(const struct View* view, int64_t position, int64
 
 static int move_batches(struct SluiceState* state, enum SluiceDirection direction, struct Walk* walk,
                         int64_t* done, struct SluiceError* error) {
-  struct Batch* batch = malloc(sizeof *batch);
+  struct Batch* batch = sluice_batch_new(walk);
   if (!batch) {
-    return sluice_fail(error, SLUICE_INTERNAL, "out of memory for a list of %d extents", kBatchEntries);
+    return sluice_fail(error, SLUICE_INTERNAL, "out of memory for a list of extents");
   }
   int failed = 0;
   while (!failed && sluice_walk_next(walk, batch)) {
@@ -54,7 +52,7 @@ static int move_batches(struct SluiceState* state, enum SluiceDirection directio
       break;  // the end of the file, or an error
     }
   }
-  free(batch);
+  sluice_batch_free(batch);
   return failed;
 }
 

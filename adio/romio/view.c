@@ -1,6 +1,6 @@
 #include "adio/romio/view.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 
 #include "adio/romio/errors.h"
 
@@ -146,11 +146,45 @@ static void add_piece(struct Batch* batch, char* data, int64_t bytes) {
   }
 }
 
+// At most so many gaps are in a row of instances that holds this many bytes.
+static int64_t most_blocks(const struct TypeMap* map, int64_t bytes) {
+  if (bytes == 0 || map->contiguous) {
+    return 1;
+  }
+  const int64_t instances = bytes / map->size + 2;
+  return instances > SLUICE_BATCH_ENTRIES / map->count ? SLUICE_BATCH_ENTRIES : instances * map->count;
+}
+
+struct Batch* sluice_batch_new(const struct Walk* walk) {
+  struct Batch* batch = calloc(1, sizeof *batch);
+  if (!batch) {
+    return NULL;
+  }
+  const int64_t in_file = most_blocks(walk->file.map, walk->remaining);
+  const int64_t in_memory = most_blocks(walk->memory.map, walk->remaining);
+  batch->capacity = (size_t)(in_file > in_memory ? in_file : in_memory);
+  batch->extents = malloc(batch->capacity * sizeof *batch->extents);
+  batch->pieces = malloc(batch->capacity * sizeof *batch->pieces);
+  if (!batch->extents || !batch->pieces) {
+    sluice_batch_free(batch);
+    return NULL;
+  }
+  return batch;
+}
+
+void sluice_batch_free(struct Batch* batch) {
+  if (batch) {
+    free(batch->extents);
+    free(batch->pieces);
+    free(batch);
+  }
+}
+
 int sluice_walk_next(struct Walk* walk, struct Batch* batch) {
   batch->extent_count = batch->piece_count = 0;
   batch->bytes = 0;
-  while (walk->remaining > 0 && batch->bytes < SLUICE_BATCH_BYTES && batch->extent_count < kBatchEntries &&
-         batch->piece_count < kBatchEntries) {
+  while (walk->remaining > 0 && batch->bytes < SLUICE_BATCH_BYTES && batch->extent_count < batch->capacity &&
+         batch->piece_count < batch->capacity) {
     int64_t bytes = SLUICE_BATCH_BYTES - batch->bytes;
     bytes = bytes < walk->remaining ? bytes : walk->remaining;
     bytes = run(&walk->file, bytes);

@@ -29,16 +29,18 @@ int64_t sluice_view_offset(const struct View* view, int64_t position);
 // file's end.
 int64_t sluice_view_position(const struct View* view, int64_t offset);
 
-// One batch of a transfer: the extents and the pieces add up to the same number of bytes.
-enum { kBatchEntries = 1024 };
-#define SLUICE_BATCH_BYTES (INT64_C(16) << 20)
+// One batch of a transfer: the extents and the pieces add up to the same number of bytes. Large, because the
+// client library keeps the requests of one call under way together.
+#define SLUICE_BATCH_ENTRIES (INT64_C(1) << 14)
+#define SLUICE_BATCH_BYTES (INT64_C(128) << 20)
 
 struct Batch {
+  size_t capacity;  // of each list
   size_t extent_count;
   size_t piece_count;
   int64_t bytes;
-  struct SluiceExtent extents[kBatchEntries];
-  struct SluicePiece pieces[kBatchEntries];
+  struct SluiceExtent* extents;
+  struct SluicePiece* pieces;
 };
 
 // A place in a row of instances of a type.
@@ -60,5 +62,8 @@ struct Walk {
 // data, or reaches beyond the largest file.
 int sluice_walk_start(struct Walk* walk, const struct View* view, int64_t position,
                       const struct TypeMap* memory, void* buffer, int64_t bytes, struct SluiceError* error);
+// A batch with room for what the walk can make of it, for sluice_batch_free; NULL when memory ran out.
+struct Batch* sluice_batch_new(const struct Walk* walk);
+void sluice_batch_free(struct Batch* batch);
 // Fills the next batch. Answers 0 when the walk is over.
 int sluice_walk_next(struct Walk* walk, struct Batch* batch);

@@ -209,37 +209,40 @@ static int64_t slow_offset(const struct TypeMap* map, int64_t at) {
 
 static void check_walk(const struct View* view, int64_t position, const struct TypeMap* memory,
                        int64_t bytes) {
-  static struct Batch batch;
   struct SluiceError error = {0};
   struct Walk walk;
   char* const base = (char*)(uintptr_t)(1 << 30);  // only counted with, never touched
   CHECK(sluice_walk_start(&walk, view, position, memory, base, bytes, &error) == 0, "%s", error.message);
   int64_t at = 0;
-  while (sluice_walk_next(&walk, &batch)) {
+  struct Batch* batch = sluice_batch_new(&walk);
+  CHECK(batch != NULL, "no memory");
+  while (sluice_walk_next(&walk, batch)) {
     int64_t in_extents = at, in_pieces = at;
-    CHECK(batch.extent_count <= kBatchEntries && batch.piece_count <= kBatchEntries, "too many entries");
-    for (size_t e = 0; e < batch.extent_count; e++) {
-      CHECK(batch.extents[e].begin < batch.extents[e].end, "an empty extent");
-      for (uint64_t o = batch.extents[e].begin; o < batch.extents[e].end; o++, in_extents++) {
+    CHECK(batch->extent_count <= SLUICE_BATCH_ENTRIES && batch->piece_count <= SLUICE_BATCH_ENTRIES,
+          "too many entries");
+    for (size_t e = 0; e < batch->extent_count; e++) {
+      CHECK(batch->extents[e].begin < batch->extents[e].end, "an empty extent");
+      for (uint64_t o = batch->extents[e].begin; o < batch->extents[e].end; o++, in_extents++) {
         if ((int64_t)o != view->displacement + slow_offset(view->filetype, position + in_extents)) {
           CHECK_EQ(o, view->displacement + slow_offset(view->filetype, position + in_extents));
           return;
         }
       }
     }
-    for (size_t p = 0; p < batch.piece_count; p++) {
-      for (uint64_t i = 0; i < batch.pieces[p].bytes; i++, in_pieces++) {
-        if ((char*)batch.pieces[p].data + i != base + slow_offset(memory, in_pieces)) {
+    for (size_t p = 0; p < batch->piece_count; p++) {
+      for (uint64_t i = 0; i < batch->pieces[p].bytes; i++, in_pieces++) {
+        if ((char*)batch->pieces[p].data + i != base + slow_offset(memory, in_pieces)) {
           CHECK(0, "piece %zu of the batch at %lld is elsewhere", p, (long long)at);
           return;
         }
       }
     }
     CHECK_EQ(in_extents, in_pieces);
-    CHECK_EQ(in_extents - at, batch.bytes);
+    CHECK_EQ(in_extents - at, batch->bytes);
     at = in_extents;
   }
   CHECK_EQ(at, bytes);
+  sluice_batch_free(batch);
 }
 
 static void check_random_walk(MPI_Datatype file_type, MPI_Datatype memory_type) {
