@@ -70,6 +70,9 @@ class Recorder : public Handler {
 // Bytes that tell where they belong.
 std::vector<std::byte> pattern(size_t size, uint64_t seed);
 
+// What transport_peer exposes: pattern(kPeerMemoryBytes, 42).
+inline constexpr size_t kPeerMemoryBytes = 16 * 1024 * 1024;
+
 // Raises this process's limit of open files to what it may have.
 void allow_many_files();
 

@@ -24,7 +24,7 @@ namespace {
 
 class Peer final : public Handler {
  public:
-  explicit Peer(OfiTransport& transport) : transport_(transport), memory_(pattern(kMaxRmaBytes, 42)) {}
+  explicit Peer(OfiTransport& transport) : transport_(transport) {}
 
   void on_connected(PeerId) override {}
   void on_disconnected(PeerId, const Error& reason) override {
@@ -33,6 +33,7 @@ class Peer final : public Handler {
   }
   void on_message(PeerId peer, std::span<const std::byte> message) override {
     if (message.empty()) return;
+    if (memory_.empty() && message[0] != std::byte{'E'}) memory_ = pattern(kPeerMemoryBytes, 42);
     const char command = static_cast<char>(message[0]);
     if (command == 'E') {
       (void)transport_.send(peer, {message.begin(), message.end()}).has_value();
