@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -80,17 +79,11 @@ int parse(const char* path, const SluiceHint* hints, size_t count, sluice::adio:
   return 0;
 }
 
-// One connection for all files that this process opened, ended with the last of them.
+// One connection for all files of this process, ended with the last of them.
 Result<std::shared_ptr<Client>> connection() {
-  static std::mutex mutex;
-  static std::weak_ptr<Client> connected;
-  const std::lock_guard lock(mutex);
-  if (auto client = connected.lock()) return client;
   auto options = sluice::client::options_from_environment();
   if (!options) return sluice::fail(options.error());
-  auto client = Client::connect(*options);
-  if (client) connected = *client;
-  return client;
+  return Client::shared(*options);
 }
 
 int check_hints(const char* path, const SluiceHint* hints, size_t count, SluiceError* error) {

@@ -346,10 +346,10 @@ void DrainThread::on_moved(uint64_t bytes) {
 
 Result<> DrainThread::run_once(bool include_open) {
   Result<> first;
-  const auto keep = [&](ContainerId container, const Result<>& outcome) {
+  const auto keep = [&](const Result<>& outcome) {
     if (outcome || !first) return;
-    // A container that was removed in the middle of its round has nothing to drain any more.
-    if (outcome.error().code == ErrorCode::kNotFound && hot_.undrained_bytes(container) == 0) return;
+    // A container that was removed has nothing to drain any more; whoever removed it makes the hot tier forget it.
+    if (outcome.error().code == ErrorCode::kNotFound) return;
     first = outcome;
   };
   if (auto dead = hot_.placed(ContainerId(0), {})) {
@@ -364,7 +364,7 @@ Result<> DrainThread::run_once(bool include_open) {
   };
   for (const ContainerId container : hot_.undrained()) {
     if (stopping_) return first;
-    keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).drain_committed());
+    keep(ContainerRound(hot_, sink_, container, stopping_, moved).drain_committed());
   }
   if (!include_open) return first;
   std::set<ContainerId> with_open;
@@ -374,7 +374,7 @@ Result<> DrainThread::run_once(bool include_open) {
     if (partial && moved_bytes > 0) break;
     for (const ContainerId container : with_open) {
       if (stopping_) return first;
-      keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).place_open(partial));
+      keep(ContainerRound(hot_, sink_, container, stopping_, moved).place_open(partial));
     }
   }
   return first;

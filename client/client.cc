@@ -56,7 +56,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   ClientImpl(Options options, std::unique_ptr<transport::OfiTransport> transport)
       : options_(std::move(options)),
         transport_(std::move(transport)),
-        core_(*transport_, session_options(options_)),
+        core_(*transport_, session_options(options_), [this] { return loop_.running(); }),
         loop_(*transport_) {}
 
   ~ClientImpl() override {
@@ -88,6 +88,10 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     ask.object_class = options.object_class;
     ask.chunk = options.chunk_bytes;
     auto opened = core_.ask<wire::OpenedT>(std::move(ask));
+    if (!opened && opened.error().code == ErrorCode::kExists && opened.error().outcome_unknown) {
+      opened.error().message +=
+          " (the service was lost while it was asked: this very call may have created it)";
+    }
     if (!opened) return fail(opened.error());
     HandleText handle;
     handle.handle = opened->handle;
@@ -141,14 +145,12 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   Result<> remove(const std::string& path) override {
     auto plain = protocol::normalise_path(path);
     if (!plain) return fail(plain.error());
-    auto removed = core_.wait_for<bool>([this, path = *plain](std::function<void(Result<bool>)> done) {
-      wire::RemoveT ask;
-      ask.path = path;
-      core_.session.call(std::move(ask), [done = std::move(done)](Result<Answer> answer) {
-        if (!answer) return done(fail(answer.error()));
-        done(true);
-      });
-    });
+    wire::RemoveT ask;
+    ask.path = *plain;
+    auto removed = core_.ask<wire::DoneT>(std::move(ask));
+    // Asked again after a lost connection: the first try removed it.
+    if (!removed && removed.error().code == ErrorCode::kNotFound && removed.error().outcome_unknown)
+      return {};
     if (!removed) return fail(removed.error());
     return {};
   }
@@ -248,30 +250,28 @@ std::optional<std::string> pool_path(const std::string& name) {
   return plain ? std::optional(*plain) : std::nullopt;
 }
 
-// The processes of one program share one connection to a pool for all files that were attached by handle
-// alone; it ends with the last of them.
-Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
+Result<std::shared_ptr<Client>> Client::shared(const Options& options) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<Client>> clients;
+  const std::lock_guard lock(mutex);
+  auto& known = clients[options.pool];
+  if (auto client = known.lock()) return client;
+  auto client = connect(options);
+  if (client) known = *client;
+  return client;
+}
+
+Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
   auto handle = HandleText::parse(text);
   if (!handle) return fail(handle.error());
-  std::shared_ptr<Client> client;
-  {
-    const std::lock_guard lock(mutex);
-    client = clients[handle->pool].lock();
-    if (client == nullptr) {
-      Options options;
-      options.pool = handle->pool;
-      options.start_service = false;
-      options.lock_mode = handle->lock_mode;
-      options.unavailable_after_ms = handle->unavailable_after_ms;
-      auto connected = Client::connect(options);
-      if (!connected) return fail(connected.error());
-      client = *connected;
-      clients[handle->pool] = client;
-    }
-  }
-  return client->attach(text);
+  Options options;
+  options.pool = handle->pool;
+  options.start_service = false;
+  options.lock_mode = handle->lock_mode;
+  options.unavailable_after_ms = handle->unavailable_after_ms;
+  auto client = Client::shared(options);
+  if (!client) return fail(client.error());
+  return (*client)->attach(text);
 }
 
 }  // namespace sluice::client

@@ -127,6 +127,9 @@ class File {
 class Client {
  public:
   static Result<std::shared_ptr<Client>> connect(const Options& options);
+  // The connection that this process has to the pool already, whatever its other options, or a new one. It
+  // ends with the last holder.
+  static Result<std::shared_ptr<Client>> shared(const Options& options);
   virtual ~Client() = default;
 
   // Paths are absolute inside the pool ("/a/b"); "a/b", "//a/./b" mean the same; ".." is refused.

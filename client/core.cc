@@ -1,5 +1,7 @@
 #include "client/core.h"
 
+#include <chrono>
+
 namespace sluice::client {
 namespace {
 
@@ -12,12 +14,26 @@ Session::Options with_locks(Session::Options options, LockAgent*& agent) {
 
 }  // namespace
 
-Core::Core(transport::Transport& loop, Session::Options options, Drive drive)
+Core::Core(transport::Transport& loop, Session::Options options, std::function<bool()> loop_runs, Drive drive)
     : transport(loop),
       session(loop, with_locks(std::move(options), agent_)),
       locks(session),
+      loop_runs_(std::move(loop_runs)),
       drive_(std::move(drive)) {
   agent_ = &locks;
+}
+
+bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
+                              const std::function<bool()>& done) {
+  if (drive_) {
+    wait(lock, ready, done);
+    return true;
+  }
+  constexpr auto kLook = std::chrono::milliseconds(500);
+  while (!ready.wait_for(lock, kLook, done)) {
+    if (!loop_runs_()) return done();
+  }
+  return true;
 }
 
 void Core::wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,

@@ -16,11 +16,13 @@ namespace sluice::client {
 // What the files and the client of one pool share, and how a blocking caller waits for the loop.
 class Core {
  public:
-  // `drive`, for simulation: runs the one loop until the predicate holds. Without it another thread runs the
-  // loop.
+  // `loop_runs`: false before the loop started and after it ended; a caller does not wait for a loop that
+  // will not answer. `drive`, for simulation: runs the one loop until the predicate holds. Without it another
+  // thread runs the loop.
   using Drive = std::function<void(const std::function<bool()>&)>;
 
-  Core(transport::Transport& transport, Session::Options options, Drive drive = {});
+  Core(transport::Transport& transport, Session::Options options, std::function<bool()> loop_runs,
+       Drive drive = {});
 
   // Starts something on the loop thread and waits for its outcome. Not from the loop thread.
   template <class T>
@@ -39,10 +41,15 @@ class Core {
       });
     });
     std::unique_lock lock(slot->mutex);
-    wait(lock, slot->ready, [&] { return slot->outcome.has_value(); });
+    if (!wait_while_running(lock, slot->ready, [&] { return slot->outcome.has_value(); })) {
+      return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+    }
     return std::move(*slot->outcome);
   }
 
+  // False when the loop ended before.
+  bool wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
+                          const std::function<bool()>& done);
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
             const std::function<bool()>& done);
 
@@ -73,6 +80,7 @@ class Core {
 
  private:
   LockAgent* agent_ = nullptr;  // &locks; nothing is revoked before it is set
+  std::function<bool()> loop_runs_;
   Drive drive_;
 };
 

@@ -78,9 +78,14 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
         std::find_if(held_.begin(), held_.end(), [id](const Held& held) { return held.id == id; });
     if (at == held_.end())
       return fail(ErrorCode::kInvalidArgument, "lock " + std::to_string(id) + " is not held");
+    const bool lost = at->lost;
     held_.erase(at);
     serve_waiting();
-    return {};
+    if (!lost) return {};
+    return fail(
+        ErrorCode::kAborted,
+        "a lock was lost when the service was restarted, so others may have written in its range; do the "
+        "operation again");
   }
 
   void revoke(ContainerId container, lockmgr::LockHandle lock) { cache_.on_revoke(container, lock); }
@@ -88,11 +93,15 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   // The service does not know our locks any more. What is in use meets a refusal at its next write and is
   // taken anew; requests that were not answered are asked again by the session.
   void service_restarted() {
+    lose_held();
     for (const auto& [container, held] : cache_.held()) {
       cache_.replayed(container, held, std::vector<lockmgr::LockHandle>(held.size(), lockmgr::kNoLock));
     }
   }
-  void fenced() { cache_.session_lost(); }
+  void fenced() {
+    lose_held();
+    cache_.session_lost();
+  }
 
   // --- LockRequester ---
   void send_request(const lockmgr::LockAsk& ask) override {
@@ -140,7 +149,8 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     Extent extent;
     bool exclusive = false;
     LockUse use;
-    std::function<void(Result<uint64_t>)> done;
+    std::function<void(Result<uint64_t>)> done;  // until it is granted
+    bool lost = false;
 
     bool conflicts(const Held& other) const {
       return container == other.container && extent.overlaps(other.extent) && (exclusive || other.exclusive);
@@ -172,7 +182,7 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     const Held& mine = *find_held(id);
     acquire(mine.container, mine.extent, mine.exclusive, [this, id](Result<LockUse> use) {
       const auto at = find_held(id);
-      auto done = std::move(at->done);
+      auto done = std::exchange(at->done, nullptr);
       if (use) {
         at->use = std::move(*use);
         return done(id);
@@ -181,6 +191,10 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
       done(fail(use.error()));
       serve_waiting();
     });
+  }
+
+  void lose_held() {
+    for (Held& held : held_) held.lost = held.done == nullptr;
   }
 
   std::list<Held>::iterator find_held(uint64_t id) {

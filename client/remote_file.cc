@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <sstream>
 
 #include "base/checksum.h"
@@ -98,35 +99,40 @@ class RemoteFile final : public File, public Recoverable {
   Result<> resize(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/false); }
   Result<> preallocate(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/true); }
 
-  Result<> flush() override { return check_open(); }  // a write that returned has reached the service
+  // A write that returned has reached the service. Whether it is still there is known when the service has
+  // heard from us since it was last started: then our recovery is behind us.
+  Result<> flush() override {
+    if (auto open = check_open(); !open) return open;
+    auto heard = core_.ask<wire::DoneT>(wire::RenewT{});
+    if (!heard) return fail(heard.error());
+    return check_open();
+  }
 
   Result<uint64_t> sync() override {
     if (auto open = check_open(); !open) return fail(open.error());
-    const uint64_t number = syncs_ + 1;
     wire::SyncT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
-    ask.sync = number;
     auto synced = core_.ask<wire::SyncedT>(std::move(ask));
     if (!synced) return fail(synced.error());
-    syncs_ = number;
     return synced->epoch;
   }
 
   Result<> close(bool commit) override {
-    if (auto open = check_open(); !open) return open;
+    if (closed_.exchange(true))
+      return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
     wire::CloseT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
     ask.commit = commit && owner_;
-    ask.sync = syncs_ + 1;
     auto closed = core_.ask<wire::SyncedT>(std::move(ask));
-    closed_ = true;
+    const auto why_lost = lost_error();
     (void)core_.wait_for<bool>([this](auto done) {
       core_.session.remove(this);
       core_.locks.closed(target_);
       done(true);
     });
+    if (why_lost) return fail(*why_lost);
     if (!closed) return fail(closed.error());
     return {};
   }
@@ -143,7 +149,7 @@ class RemoteFile final : public File, public Recoverable {
     if (!extent.valid() || extent.empty())
       return fail(ErrorCode::kInvalidArgument, "a lock needs a valid extent that is not empty");
     return core_.wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
-      if (lost_) return done(fail(*lost_));
+      if (const auto why = lost_error()) return done(fail(*why));
       core_.locks.hold(target_.container, extent, exclusive, std::move(done));
     });
   }
@@ -176,16 +182,23 @@ class RemoteFile final : public File, public Recoverable {
     ask.container = handle_.container;
     ask.access = static_cast<wire::Access>(handle_.access);
     ask.owner = owner_;
-    ask.syncs = syncs_;
     ask.last_record = last_record_;
     return ask;
   }
-  void lost(const Error& why) override { lost_ = why; }
+  void lost(const Error& why) override {
+    const std::lock_guard lock(lost_mutex_);
+    lost_ = why;
+  }
 
  private:
   Result<> check_open() const {
     if (closed_) return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
+    if (const auto why = lost_error()) return fail(*why);
     return {};
+  }
+  std::optional<Error> lost_error() const {
+    const std::lock_guard lock(lost_mutex_);
+    return lost_;
   }
 
   Result<> set_size(uint64_t size_bytes, bool only_grow) {
@@ -233,19 +246,18 @@ class RemoteFile final : public File, public Recoverable {
         buffers[i]->gather(batch);
         checksums[i] = block_checksums(buffers[i]->span);
       }
-      core_.transport.post(
-          [this, &transfer, &batch, &sums = checksums[i], buffer = buffers[i].get(), i, writing] {
-            const auto finished = [&transfer, i](Result<uint64_t> bytes) {
-              transfer.finished(i, std::move(bytes));
-            };
-            if (writing) return send_write(batch, *buffer, sums, finished);
-            send_read(batch, *buffer, sums, finished);
-          });
+      core_.transport.post([this, &transfer, &batch, &sums = checksums[i], &buffer = buffers[i], i, writing] {
+        // A copy goes with its batch, so that the window bounds the memory too.
+        const auto finished = [&transfer, &batch, &sums, &buffer, i, writing](Result<uint64_t> bytes) {
+          if (bytes && !writing) bytes = take_bytes(batch, *buffer, sums, *bytes);
+          buffer.reset();
+          transfer.finished(i, std::move(bytes));
+        };
+        if (writing) return send_write(batch, *buffer, sums, kLockAttempts, finished);
+        send_read(batch, *buffer, sums, finished);
+      });
     }
     transfer.wait_all();
-    if (!writing) {
-      if (auto ok = take_bytes(*plan, buffers, checksums, transfer); !ok) return fail(ok.error());
-    }
     if (auto error = transfer.error()) {
       error->message += " (" + std::to_string(transfer.bytes()) + " bytes were " +
                         (writing ? "written" : "read") + " before)";
@@ -255,59 +267,58 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   // Checks what arrived and puts it where the caller wants it.
-  static Result<> take_bytes(const std::vector<Batch>& plan,
-                             const std::vector<std::unique_ptr<Buffer>>& buffers,
-                             const std::vector<std::vector<uint32_t>>& checksums, const Transfer& transfer) {
-    for (size_t i = 0; i < plan.size(); ++i) {
-      const auto bytes = transfer.bytes_of(i);
-      if (!bytes) break;
-      if (!checksums_match(buffers[i]->span.first(*bytes), checksums[i])) {
-        return fail(Error(ErrorCode::kCorrupt, "bytes were damaged on their way from the service; read again")
-                        .mark_retryable());
-      }
-      buffers[i]->scatter(plan[i], *bytes);
+  static Result<uint64_t> take_bytes(const Batch& batch, const Buffer& buffer,
+                                     const std::vector<uint32_t>& sums, uint64_t bytes) {
+    if (!checksums_match(buffer.span.first(bytes), sums)) {
+      return fail(Error(ErrorCode::kCorrupt, "bytes were damaged on their way from the service; read again")
+                      .mark_retryable());
     }
-    return {};
+    buffer.scatter(batch, bytes);
+    return bytes;
   }
 
   using Finished = std::function<void(Result<uint64_t>)>;
+  static constexpr int kLockAttempts = 8;  // a lock that is lost more often than this is no accident
 
   // Loop thread, as are those below. The batch, its buffer and sums live until `finished`.
-  void send_write(const Batch& batch, const Buffer& buffer, const std::vector<uint32_t>& sums,
+  void send_write(const Batch& batch, const Buffer& buffer, const std::vector<uint32_t>& sums, int attempts,
                   Finished finished) {
-    with_lock(batch, /*write=*/true, finished, [this, &batch, &buffer, &sums, finished](LockUse use) {
-      wire::WriteT ask;
-      ask.handle = handle_.handle;
-      ask.secret = handle_.secret;
-      ask.extents = protocol::to_wire(batch.extents);
-      ask.checksums = sums;
-      ask.lock = use.id;
-      std::shared_ptr<transport::ExposedMemory> exposed;
-      if (batch.bytes <= protocol::kMaxInlineBytes) {
-        const auto* data = reinterpret_cast<const uint8_t*>(buffer.span.data());
-        ask.inline_.assign(data, data + buffer.span.size());
-      } else {
-        auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteRead);
-        if (!memory) return finished(fail(memory.error()));
-        exposed = std::move(*memory);
-        ask.source = to_wire(exposed->remote());
-      }
-      core_.session.call(std::move(ask), [this, &batch, &buffer, &sums, finished, exposed,
-                                          use](Result<Answer> answer) mutable {
-        exposed.reset();
-        use.hold.reset();
-        auto written =
-            answer ? Core::body_of<wire::WrittenT>(*answer) : Result<wire::WrittenT>(fail(answer.error()));
-        if (written) {
-          last_record_ = std::max(last_record_, written->record);
-          return finished(batch.bytes);
-        }
-        // The lock went with a restart of the service, or to another client after a revoke: take one again.
-        if (written.error().code == ErrorCode::kConflict && use.id != 0)
-          return send_write(batch, buffer, sums, finished);
-        finished(fail(written.error()));
-      });
-    });
+    with_lock(batch, /*write=*/true, finished,
+              [this, &batch, &buffer, &sums, attempts, finished](LockUse use) {
+                wire::WriteT ask;
+                ask.handle = handle_.handle;
+                ask.secret = handle_.secret;
+                ask.extents = protocol::to_wire(batch.extents);
+                ask.checksums = sums;
+                ask.lock = use.id;
+                std::shared_ptr<transport::ExposedMemory> exposed;
+                if (batch.bytes <= protocol::kMaxInlineBytes) {
+                  const auto* data = reinterpret_cast<const uint8_t*>(buffer.span.data());
+                  ask.inline_.assign(data, data + buffer.span.size());
+                } else {
+                  auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteRead);
+                  if (!memory) return finished(fail(memory.error()));
+                  exposed = std::move(*memory);
+                  ask.source = to_wire(exposed->remote());
+                }
+                core_.session.call(std::move(ask), [this, &batch, &buffer, &sums, attempts, finished, exposed,
+                                                    use](Result<Answer> answer) mutable {
+                  exposed.reset();
+                  use.hold.reset();
+                  auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
+                                        : Result<wire::WrittenT>(fail(answer.error()));
+                  if (written) {
+                    last_record_ = std::max(last_record_, written->record);
+                    return finished(batch.bytes);
+                  }
+                  // The lock went with a restart of the service, or to another client after a revoke: take
+                  // one again.
+                  if (written.error().code == ErrorCode::kConflict && use.id != 0 && attempts > 1) {
+                    return send_write(batch, buffer, sums, attempts - 1, finished);
+                  }
+                  finished(fail(written.error()));
+                });
+              });
   }
 
   void send_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, Finished finished) {
@@ -343,7 +354,7 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   void with_lock(const Batch& batch, bool write, const Finished& finished, std::function<void(LockUse)> go) {
-    if (lost_) return finished(fail(*lost_));
+    if (const auto why = lost_error()) return finished(fail(*why));
     if (handle_.lock_mode == "none") return go({});
     core_.locks.acquire(target_.container, bounds(batch.extents), write,
                         [finished, go = std::move(go)](Result<LockUse> use) {
@@ -363,9 +374,9 @@ class RemoteFile final : public File, public Recoverable {
   const bool owner_;
   const LockTarget target_;
   std::atomic<bool> closed_{false};
-  std::atomic<uint64_t> syncs_{0};
-  uint64_t last_record_ = 0;   // newest acknowledged; loop thread
-  std::optional<Error> lost_;  // loop thread
+  uint64_t last_record_ = 0;  // newest acknowledged; loop thread
+  mutable std::mutex lost_mutex_;
+  std::optional<Error> lost_;  // why the file cannot go on
 };
 
 }  // namespace
@@ -407,7 +418,7 @@ FileInfo to_file_info(const wire::FileInfoT& told) {
   info.committed_epoch = told.committed;
   info.persisted_epoch = told.published;
   info.hot_bytes = told.hot_bytes;
-  info.drained_bytes = told.size > told.hot_bytes ? told.size - told.hot_bytes : 0;
+  info.drained_bytes = told.drained;
   info.created_s = told.created;
   info.modified_s = told.modified;
   return info;

@@ -223,8 +223,12 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
   if (at == calls_.end()) return;  // the second answer to something asked twice
   Call call = std::move(at->second);
   calls_.erase(at);
-  if (const auto* failed = message->body.AsFailed()) return call.done(fail(protocol::error_of(*failed)));
-  call.done(Answer{std::move(message), call.times_sent > 1});
+  if (const auto* failed = message->body.AsFailed()) {
+    Error error = protocol::error_of(*failed);
+    if (call.times_sent > 1) error.mark_outcome_unknown();
+    return call.done(fail(error));
+  }
+  call.done(Answer{std::move(message)});
 }
 
 void Session::end(std::function<void()> done) {

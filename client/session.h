@@ -21,11 +21,10 @@ namespace sluice::client {
 
 namespace wire = protocol::wire;
 
-// An answer: never a Failed (that is the error). `asked_again`: the request was sent more than once, so an
-// earlier try may have had its effect already.
+// An answer: never a Failed. That is the error, and it is outcome_unknown when the request was sent more than
+// once, because an earlier try may have had its effect already.
 struct Answer {
   std::unique_ptr<wire::MessageT> message;
-  bool asked_again = false;
 };
 using Answered = std::function<void(Result<Answer>)>;
 

@@ -1,16 +1,16 @@
 /* libsluice: files of a Sluice pool from C. Link with `sluice libs`, or -lsluice.
  *
  *   sluice_pool* pool; sluice_file* file; sluice_error error;
- *   if (sluice_connect(NULL, &pool, &error)) die(error.message);            // the pool that SLUICE_POOL names
- *   if (sluice_open(pool, "/results/1", SLUICE_O_WRITE | SLUICE_O_CREATE, 0666, &file, &error)) die(error.message);
- *   sluice_write(file, 0, data, bytes, &error);
- *   sluice_close(file, 1, &error);                                          // 1: commit
+ *   if (sluice_connect(NULL, &pool, &error)) die(error.message);            // the pool that SLUICE_POOL
+ * names if (sluice_open(pool, "/results/1", SLUICE_O_WRITE | SLUICE_O_CREATE, 0666, &file, &error))
+ * die(error.message); sluice_write(file, 0, data, bytes, &error); sluice_close(file, 1, &error); // 1: commit
  *   sluice_disconnect(pool);
  *
- * Every function that can fail answers 0, or -1 with *error filled in (error may be NULL). All functions are thread-safe, but
- * nothing may be called for a file during or after its close, nor for a pool during or after its disconnect. Sizes and
- * offsets are bytes. Writes survive a crash of the service when they return, and are durable and visible to others after
- * sluice_sync or a committing close; until then a crash of the program leaves the file as it was at the last sync.
+ * Every function that can fail answers 0, or -1 with *error filled in (error may be NULL). All functions are
+ * thread-safe, but nothing may be called for a file during or after its close, nor for a pool during or after
+ * its disconnect. Sizes and offsets are bytes. Writes survive a crash of the service when they return, and
+ * are durable and visible to others after sluice_sync or a committing close; until then a crash of the
+ * program leaves the file as it was at the last sync.
  */
 #ifndef SLUICE_H
 #define SLUICE_H
@@ -69,14 +69,18 @@ SLUICE_API int sluice_connect(const char* pool, sluice_pool** connected, sluice_
 SLUICE_API void sluice_disconnect(sluice_pool* pool);
 
 /* mode is subject to the umask. */
-SLUICE_API int sluice_open(sluice_pool* pool, const char* path, int flags, uint32_t mode, sluice_file** file, sluice_error* error);
-/* commit != 0: as sluice_sync first; otherwise writes since the last sync are dropped. The file is gone whatever it answers. */
+SLUICE_API int sluice_open(sluice_pool* pool, const char* path, int flags, uint32_t mode, sluice_file** file,
+                           sluice_error* error);
+/* commit != 0: as sluice_sync first; otherwise writes since the last sync are dropped. The file is gone
+ * whatever it answers. */
 SLUICE_API int sluice_close(sluice_file* file, int commit, sluice_error* error);
 SLUICE_API int sluice_sync(sluice_file* file, sluice_error* error);
 
-SLUICE_API int sluice_write(sluice_file* file, uint64_t offset, const void* data, size_t bytes, sluice_error* error);
+SLUICE_API int sluice_write(sluice_file* file, uint64_t offset, const void* data, size_t bytes,
+                            sluice_error* error);
 /* *got: bytes before the end of the file; memory beyond is untouched. */
-SLUICE_API int sluice_read(sluice_file* file, uint64_t offset, void* data, size_t bytes, size_t* got, sluice_error* error);
+SLUICE_API int sluice_read(sluice_file* file, uint64_t offset, void* data, size_t bytes, size_t* got,
+                           sluice_error* error);
 SLUICE_API int sluice_size(sluice_file* file, uint64_t* bytes, sluice_error* error);
 SLUICE_API int sluice_resize(sluice_file* file, uint64_t bytes, sluice_error* error);
 SLUICE_API int sluice_remove(sluice_pool* pool, const char* path, sluice_error* error);

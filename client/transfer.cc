@@ -50,10 +50,4 @@ std::optional<Error> Transfer::error() const {
   return std::nullopt;
 }
 
-std::optional<uint64_t> Transfer::bytes_of(size_t batch) const {
-  const std::lock_guard lock(mutex_);
-  if (batch >= parts_.size() || !parts_[batch].outcome || !*parts_[batch].outcome) return std::nullopt;
-  return **parts_[batch].outcome;
-}
-
 }  // namespace sluice::client

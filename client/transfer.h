@@ -32,8 +32,6 @@ class Transfer {
   // After wait_all(): bytes of the batches up to the first that failed or was short, and what failed first.
   uint64_t bytes() const;
   std::optional<Error> error() const;
-  // Bytes of one finished batch; nothing when it failed.
-  std::optional<uint64_t> bytes_of(size_t batch) const;
   void expect(size_t batch, uint64_t bytes);
 
  private:

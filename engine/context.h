@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,11 +18,18 @@ namespace sluice::engine {
 
 namespace wire = protocol::wire;
 
-// Whom to answer. The answer goes to the session's connection of that moment, which may be a newer one.
+// Whether an RMA failed because the connection ended, and not because the client offered what cannot be
+// reached.
+inline bool lost_connection(const Error& error) {
+  return error.retryable || error.code == ErrorCode::kAborted || error.code == ErrorCode::kFenced ||
+         error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimedOut;
+}
+
+// Whom to answer. Answers and RMA go to the session's connection of that moment, which may be a newer one
+// than the request came over.
 struct Request {
   SessionId session;
   uint64_t id = 0;
-  transport::PeerId peer;  // where the request came from: RMA goes there
 };
 
 using Message = std::shared_ptr<wire::MessageT>;
@@ -50,6 +58,12 @@ class Context {
 
   void answer(const Request& request, protocol::Body body);
   void refuse(const Request& request, const Error& error);
+  // An answer that is not kept: its bytes went by RMA, or it may well be computed again.
+  void answer_once(const Request& request, protocol::Body body);
+  // The connection broke under the request. It is as if it had never been asked; the client asks again when
+  // it is back.
+  void interrupted(const Request& request);
+  std::optional<transport::PeerId> peer_of(const Request& request);
   template <class T>
   void answer(const Request& request, T body) {
     protocol::Body any;
@@ -78,7 +92,7 @@ class Context {
   std::atomic<uint64_t> evicted{0}, refused_messages{0}, session_count{0}, file_count{0};
 
  private:
-  void send(const Request& request, std::vector<std::byte> message);
+  void send(const Request& request, std::vector<std::byte> message, bool keep);
 };
 
 }  // namespace sluice::engine

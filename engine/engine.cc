@@ -85,13 +85,17 @@ class EngineImpl final : public Engine {
     Session* session = context_.sessions.of_peer(peer);
     if (session == nullptr) return refuse_peer(peer, "a request before hello");
     context_.sessions.renew(*session, context_.parts.transport.now_ms());
+    const SessionId id = session->id;
     if (const auto answered = session->answers.find(message->id); answered != session->answers.end()) {
       if (!context_.parts.transport.send(peer, answered->second))
-        refuse_peer(peer, "it does not take its answers");
-      return;
+        return refuse_peer(peer, "it does not take its answers");
+      // It may have been a grant that is asked back already.
+      return locks_.session_back(id);
     }
+    if (session->in_progress.size() >= Sessions::kMaxInProgress)
+      return refuse_peer(peer, "too many requests at once");
     if (!session->in_progress.insert(message->id).second) return;  // asked again; the answer is on its way
-    dispatch({session->id, message->id, peer}, message);
+    dispatch({id, message->id}, message);
   }
 
  private:
@@ -193,7 +197,7 @@ class EngineImpl final : public Engine {
       case wire::Body::Unlock:
         return locks_.unlock(request, *body.AsUnlock());
       default:
-        return refuse_peer(request.peer, "a message that only a service sends");
+        return refuse_peer(*context_.peer_of(request), "a message that only a service sends");
     }
   }
 
@@ -217,9 +221,13 @@ class EngineImpl final : public Engine {
   void tick() {
     if (stopped_) return;
     const uint64_t now = context_.parts.transport.now_ms();
+    const uint64_t interval = context_.options.lease_ms / 8 + 1;
+    // When we were the ones who stalled, clients had no way to be heard.
+    if (now > last_tick_ms_ + 2 * interval && last_tick_ms_ != 0) context_.sessions.renew_all(now);
+    last_tick_ms_ = now;
     for (const SessionId id : context_.sessions.expired(now)) end_session(id, /*evicted=*/true);
     locks_.tick();
-    context_.parts.transport.after_ms(context_.options.lease_ms / 8 + 1, [this] { tick(); });
+    context_.parts.transport.after_ms(interval, [this] { tick(); });
   }
 
   Context context_;
@@ -230,6 +238,7 @@ class EngineImpl final : public Engine {
   Reader reader_;
   Names names_;
   const uint64_t boot_;
+  uint64_t last_tick_ms_ = 0;
   bool stopped_ = false;
 };
 

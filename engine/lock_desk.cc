@@ -117,10 +117,10 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
                                    static_cast<uint8_t>(answer.answer), static_cast<uint8_t>(answer.blocker),
                                    static_cast<uint8_t>(answer.mode));
     }
-    context_.answer({session, request.value, {}}, std::move(granted));
+    context_.answer({session, request.value}, std::move(granted));
   }
   void send_error(SessionId session, lockmgr::RequestId request, const Error& error) override {
-    context_.refuse({session, request.value, {}}, error);
+    context_.refuse({session, request.value}, error);
   }
   void send_revoke(SessionId session, ContainerId container, LockHandle handle, Extent) override {
     revoked_[session].insert({container, handle});
@@ -137,7 +137,11 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
     revoke.lock = handle.value;
     if (auto sent = context_.parts.transport.send(*session->peer, protocol::encode(0, std::move(revoke)));
         !sent) {
-      log::debug("session {}: revoke not sent: {}", id.value, sent.error().message);
+      // Cut off, it comes back and is told again.
+      log::warn("session {}: revoke not sent: {}", id.value, sent.error().message);
+      const auto peer = *session->peer;
+      context_.sessions.peer_lost(peer);
+      context_.parts.transport.disconnect(peer, sent.error());
     }
   }
 

@@ -106,8 +106,12 @@ void Names::remove(const Request& request, const wire::RemoveT& remove) {
         // drops.
         if (auto removed = context_.parts.store.remove(info->id); !removed) return fail(removed.error());
         auto stripes = context_.parts.hot.forget(info->id);
-        if (!stripes) return fail(stripes.error());
-        for (const StripeId stripe : *stripes) context_.parts.store.discard(stripe);
+        if (stripes) {
+          for (const StripeId stripe : *stripes) context_.parts.store.discard(stripe);
+        } else {
+          log::warn("{} is removed; its staged bytes go at the next start: {}", path,
+                    stripes.error().message);
+        }
         return info->id;
       },
       [this, request, path](Result<ContainerId> removed) {
@@ -152,7 +156,7 @@ void Names::await_drained(const Request& request, const wire::AwaitDrainedT& awa
       },
       [this, request, deadline_ms](Result<std::vector<Wanted>> wanted) {
         if (!wanted) return context_.refuse(request, wanted.error());
-        context_.drain->kick();
+        context_.drain->drain_all();
         check_drained({request, std::move(*wanted), deadline_ms});
       });
 }

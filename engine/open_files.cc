@@ -1,6 +1,6 @@
 #include "engine/open_files.h"
 
-#include <ctime>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -9,6 +9,8 @@
 namespace sluice::engine {
 
 namespace {
+
+constexpr uint64_t kRoomPollMs = 20;
 
 Error not_open(const char* why) {
   return {ErrorCode::kInvalidArgument,
@@ -64,6 +66,7 @@ Result<wire::FileInfoT> describe(const Parts& parts, const storage::ContainerInf
   told.committed = parts.hot.committed(info.id, info.published).value;
   told.published = info.published.value;
   told.hot_bytes = parts.hot.undrained_bytes(info.id);
+  told.drained = info.size.value;
   told.created = info.created_s;
   told.modified = info.modified_s;
   told.container = info.id.value;
@@ -126,7 +129,7 @@ Result<OpenFiles::Found> OpenFiles::find_or_create(const wire::OpenT& open, cons
 
 void OpenFiles::open(const Request& request, const Message& message) {
   const Session session = *context_.sessions.find(request.session);
-  const auto key = std::hash<std::string>{}(message->body.AsOpen()->path);
+  const auto key = std::hash<std::string>{}(protocol::normalise_path(message->body.AsOpen()->path).value());
   context_.off_loop(
       key, [this, session, message] { return find_or_create(*message->body.AsOpen(), session); },
       [this, request, message](Result<Found> found) {
@@ -140,7 +143,8 @@ void OpenFiles::opened(const Request& request, const wire::OpenT& open, Found fo
     return;  // left meanwhile: nobody would ever close it
   auto number = context_.handle_ids.next();
   if (!number) return context_.refuse(request, number.error());
-  OpenFile& file = files_[HandleId(*number)];
+  // A number that somebody made up in a recovery may stand there; it is nobody's.
+  OpenFile& file = files_.insert_or_assign(HandleId(*number), OpenFile{}).first->second;
   file.id = HandleId(*number);
   file.secret = secrets_.next();
   file.container = found.info.id;
@@ -167,6 +171,12 @@ void OpenFiles::opened(const Request& request, const wire::OpenT& open, Found fo
 
 void OpenFiles::attach(const Request& request, const wire::AttachT& attach) {
   OpenFile* file = find(HandleId(attach.handle));
+  if (file == nullptr && recovering_) {
+    // Its owner may still be on the way back.
+    constexpr uint64_t kAgainMs = 50;
+    context_.parts.transport.after_ms(kAgainMs, [this, request, attach] { this->attach(request, attach); });
+    return;
+  }
   if (file == nullptr || file->secret != attach.secret)
     return context_.refuse(request, not_open("it was closed, or never opened"));
   file->sharers.insert(request.session);
@@ -188,7 +198,52 @@ void OpenFiles::attach(const Request& request, const wire::AttachT& attach) {
       });
 }
 
+namespace {
+
+std::string condemned_key(HandleId id) {
+  return "condemned handle " + std::to_string(id.value);
+}
+
+Error condemned_error(const std::string& path) {
+  return {ErrorCode::kAborted,
+          "writes to " + path +
+              " that had been accepted were dropped, because the service had to give up a "
+              "process that had it open; the file stands at its last sync"};
+}
+
+}  // namespace
+
 void OpenFiles::recover(const Request& request, const Message& message) {
+  const wire::RecoverT& ask = *message->body.AsRecover();
+  const HandleId id(ask.handle);
+  if (find(id) == nullptr && !recovering_)
+    return context_.refuse(request, not_open("its recovery window has passed"));
+  struct Looked {
+    Found found;
+    bool condemned = false;
+  };
+  context_.off_loop(
+      ask.container,
+      [this, id, container = ContainerId(ask.container)]() -> Result<Looked> {
+        Looked looked;
+        auto info = context_.parts.store.find(container);
+        if (!info) return fail(info.error());
+        auto told = describe(context_.parts, *info);
+        if (!told) return fail(told.error());
+        auto condemned = context_.parts.meta.get(condemned_key(id));
+        if (!condemned) return fail(condemned.error());
+        looked.found = {*info, std::move(*told), false};
+        looked.condemned = condemned->has_value();
+        return looked;
+      },
+      [this, request, message](Result<Looked> looked) {
+        if (!looked) return context_.refuse(request, looked.error());
+        recovered(request, message, std::move(looked->found), looked->condemned);
+      });
+}
+
+void OpenFiles::recovered(const Request& request, const Message& message, Found found, bool condemned) {
+  if (context_.sessions.find(request.session) == nullptr) return;
   const wire::RecoverT& ask = *message->body.AsRecover();
   const HandleId id(ask.handle);
   OpenFile* file = find(id);
@@ -199,24 +254,27 @@ void OpenFiles::recover(const Request& request, const Message& message) {
     file = &files_[id];
     file->id = id;
     file->secret = ask.secret;
-    file->container = ContainerId(ask.container);
+    file->container = found.info.id;
+    file->path = found.info.attributes.path;
     file->access = ask.access;
-    file->syncs = ask.syncs;
     file->counter_lost = true;
+    file->last_sync = {Epoch(found.wire_info.committed), Length(found.wire_info.size)};
     if (const auto open = unclaimed_.find(id); open != unclaimed_.end()) {
       file->txn = open->second;
       unclaimed_.erase(open);
     }
+    if (condemned) file->broken = condemned_error(file->path);
     context_.file_count = files_.size();
   }
-  if (file->secret != ask.secret) return context_.refuse(request, not_open("the secret is wrong"));
+  if (file->secret != ask.secret || file->container != ContainerId(ask.container)) {
+    return context_.refuse(request, not_open("the secret is wrong"));
+  }
   if (ask.owner) file->owner = request.session;
-  file->syncs = std::max(file->syncs, ask.syncs);
   file->sharers.insert(request.session);
   if (ask.last_record > recovered_record_ && !file->broken) {
-    Error lost(ErrorCode::kAborted,
-               "writes that had been accepted were lost when the service's machine went down; the file "
-               "stands at its last sync");
+    Error lost(ErrorCode::kAborted, "writes to " + file->path +
+                                        " that had been accepted were lost when the service's machine went "
+                                        "down; the file stands at its last sync");
     file->broken = lost.mark_data_loss();
   }
   context_.answer(request, wire::DoneT{});
@@ -276,15 +334,29 @@ void OpenFiles::size(const Request& request, const wire::SizeT& size) {
 }
 
 void OpenFiles::resize(const Request& request, const Message& message) {
+  resize(request, message, context_.parts.transport.now_ms() + context_.options.full_wait_ms);
+}
+
+void OpenFiles::resize(const Request& request, const Message& message, uint64_t deadline_ms) {
   const wire::ResizeT& ask = *message->body.AsResize();
   auto file = writable(request, ask.handle, ask.secret);
   if (!file) return context_.refuse(request, file.error());
   if ((*file)->committing) {
-    (*file)->after_commit.push_back([this, request, message] { resize(request, message); });
+    (*file)->after_commit.push_back(
+        [this, request, message, deadline_ms] { resize(request, message, deadline_ms); });
     return;
   }
+  const auto refuse = [this, request, message, deadline_ms](const Error& error) {
+    if (error.code != ErrorCode::kNoSpace || context_.parts.transport.now_ms() >= deadline_ms) {
+      return context_.refuse(request, error);
+    }
+    context_.drain->want_room(Length(1));  // the staging log is full: the drain makes room there too
+    context_.parts.transport.after_ms(
+        kRoomPollMs, [this, request, message, deadline_ms] { resize(request, message, deadline_ms); });
+  };
   auto txn = transaction(**file);
-  if (!txn) return context_.refuse(request, txn.error());
+  if (!txn) return refuse(txn.error());
+  write_began(**file);
   context_.off_loop((*file)->container.value,
                     [this, container = (*file)->container, txn = *txn, wanted = Length(ask.size),
                      only_grow = ask.only_grow]() -> Result<> {
@@ -297,16 +369,23 @@ void OpenFiles::resize(const Request& request, const Message& message) {
                       if (!record) return fail(record.error());
                       return {};
                     },
-                    [this, request](Result<> done) {
-                      if (!done) return context_.refuse(request, done.error());
+                    [this, request, refuse, id = (*file)->id](Result<> done) {
+                      write_ended(id);
+                      if (!done) return refuse(done.error());
                       context_.answer(request, wire::DoneT{});
                     });
 }
 
+void OpenFiles::write_ended(HandleId handle) {
+  OpenFile* file = find(handle);
+  if (file == nullptr) return;  // dropped meanwhile
+  SLUICE_ASSERT(file->writes_under_way > 0);
+  if (--file->writes_under_way == 0 && file->when_quiet) std::exchange(file->when_quiet, {})();
+}
+
 // --- sync and close ---
 
-void OpenFiles::commit(const Request& request, OpenFile& file,
-                       std::function<void(const Result<burst_buffer::CommitInfo>&)> done) {
+void OpenFiles::commit(const Request& request, OpenFile& file, Committed done) {
   if (file.committing) {
     file.after_commit.push_back([this, request, id = file.id, done = std::move(done)]() mutable {
       if (OpenFile* later = find(id)) return commit(request, *later, std::move(done));
@@ -314,39 +393,53 @@ void OpenFiles::commit(const Request& request, OpenFile& file,
     });
     return;
   }
-  if (file.broken) {
-    if (file.txn)
-      (void)context_.parts.hot.abort(*file.txn);  // gone anyway when even that fails: recovery aborts it
-    file.txn.reset();
-    return done(fail(*file.broken));
-  }
+  if (file.broken) return done(fail(*file.broken));
   if (!file.txn) return done(file.last_sync);
   file.committing = true;
+  const uint64_t deadline_ms = context_.parts.transport.now_ms() + context_.options.full_wait_ms;
+  auto start = [this, id = file.id, deadline_ms, done = std::move(done)]() mutable {
+    run_commit(id, deadline_ms, std::move(done));
+  };
+  if (file.writes_under_way == 0) return start();
+  file.when_quiet = std::move(start);
+}
+
+void OpenFiles::run_commit(HandleId handle, uint64_t deadline_ms, Committed done) {
+  OpenFile* file = find(handle);
+  SLUICE_ASSERT(file != nullptr && file->committing);  // a committing file is never erased
+  if (!file->txn)
+    return committed(
+        handle, file->broken ? Result<burst_buffer::CommitInfo>(fail(*file->broken)) : file->last_sync, done);
   context_.off_loop(
-      file.container.value, [this, txn = *file.txn] { return context_.parts.hot.commit(txn); },
-      [this, id = file.id, done = std::move(done)](Result<burst_buffer::CommitInfo> outcome) {
-        committed(id, std::move(outcome), done);
+      file->container.value, [this, txn = *file->txn] { return context_.parts.hot.commit(txn); },
+      [this, handle, deadline_ms, done = std::move(done)](Result<burst_buffer::CommitInfo> outcome) mutable {
+        const bool full = !outcome && outcome.error().code == ErrorCode::kNoSpace;
+        if (!full || context_.parts.transport.now_ms() >= deadline_ms)
+          return committed(handle, std::move(outcome), done);
+        context_.drain->want_room(Length(1));  // the staging log is full: the drain makes room there too
+        context_.parts.transport.after_ms(kRoomPollMs,
+                                          [this, handle, deadline_ms, done = std::move(done)]() mutable {
+                                            run_commit(handle, deadline_ms, std::move(done));
+                                          });
       });
 }
 
-void OpenFiles::committed(HandleId handle, Result<burst_buffer::CommitInfo> outcome,
-                          const std::function<void(const Result<burst_buffer::CommitInfo>&)>& done) {
+void OpenFiles::committed(HandleId handle, Result<burst_buffer::CommitInfo> outcome, const Committed& done) {
   OpenFile* file = find(handle);
-  SLUICE_ASSERT(file != nullptr);  // a committing file is never erased
+  SLUICE_ASSERT(file != nullptr);
   file->committing = false;
   if (outcome) {
     file->txn.reset();
     file->last_sync = *outcome;
     ++context_.syncs;
     context_.drain->kick();
-  } else if (!outcome.error().retryable) {
+  } else if (!outcome.error().retryable && !file->broken) {
     // Whether the commit record reached the medium is not known, so nothing more may be built on this
     // transaction.
     Error failed = outcome.error();
     file->broken = failed.mark_outcome_unknown();
   }
-  auto waiting = std::move(file->after_commit);
-  file->after_commit.clear();
+  auto waiting = std::exchange(file->after_commit, {});
   done(outcome);
   for (auto& work : waiting) work();
 }
@@ -354,11 +447,8 @@ void OpenFiles::committed(HandleId handle, Result<burst_buffer::CommitInfo> outc
 void OpenFiles::sync(const Request& request, const wire::SyncT& sync) {
   auto file = find(request, sync.handle, sync.secret);
   if (!file) return context_.refuse(request, file.error());
-  if (sync.sync == (*file)->syncs && sync.sync != 0)
-    return context_.answer(request, to_wire((*file)->last_sync));
-  commit(request, **file, [this, request, id = (*file)->id, number = sync.sync](const auto& outcome) {
+  commit(request, **file, [this, request](const auto& outcome) {
     if (!outcome) return context_.refuse(request, outcome.error());
-    if (OpenFile* synced = find(id)) synced->syncs = number;
     context_.answer(request, to_wire(*outcome));
   });
 }
@@ -378,8 +468,11 @@ void OpenFiles::close(const Request& request, const wire::CloseT& close) {
   commit(request, **file, [this, request, id = (*file)->id](const auto& outcome) {
     // Closed in any case: a close that failed is told once, and leaves nothing that could be closed again.
     if (OpenFile* done = find(id)) drop(*done);
-    if (!outcome) return context_.refuse(request, outcome.error());
-    context_.answer(request, to_wire(*outcome));
+    if (outcome) return context_.answer(request, to_wire(*outcome));
+    Error failed = outcome.error();
+    failed.retryable = false;
+    failed.message += "; the file stands at its last sync";
+    context_.refuse(request, failed);
   });
 }
 
@@ -430,6 +523,23 @@ void OpenFiles::erase(HandleId id) {
   context_.file_count = files_.size();
 }
 
+void OpenFiles::condemn(HandleId id, std::optional<TxnId> txn) {
+  context_.off_loop(
+      id.value,
+      [this, id, txn]() -> Result<> {
+        // The word first: a client that comes back after a restart must not take the missing transaction for
+        // a committed one.
+        auto written = context_.parts.meta.put(condemned_key(id), "1");
+        if (!written) return written;
+        return txn ? context_.parts.hot.abort(*txn) : Result<>();
+      },
+      [id](Result<> done) {
+        if (!done)
+          log::warn("handle {}: its transaction is dropped at the next start: {}", id.value,
+                    done.error().message);
+      });
+}
+
 void OpenFiles::session_gone(SessionId session, bool evicted) {
   std::vector<HandleId> owned;
   for (auto& [id, file] : files_) {
@@ -440,10 +550,14 @@ void OpenFiles::session_gone(SessionId session, bool evicted) {
       file.broken =
           Error(ErrorCode::kAborted, "a process that had " + file.path +
                                          " open for writing died; the file stands at its last sync");
+      condemn(id, std::nullopt);
     }
   }
   for (const HandleId id : owned) {
-    if (OpenFile* file = find(id)) drop(*file);
+    OpenFile* file = find(id);
+    if (file == nullptr) continue;
+    if (evicted && file->txn && !file->committing) condemn(id, std::exchange(file->txn, std::nullopt));
+    drop(*file);
   }
 }
 
@@ -451,7 +565,9 @@ void OpenFiles::container_removed(ContainerId container, const std::string& path
   for (auto& [id, file] : files_) {
     if (file.container != container) continue;
     file.broken = Error(ErrorCode::kNotFound, path + " was removed while it was open");
-    if (!file.committing) file.txn.reset();
+    if (file.committing || !file.txn) continue;
+    // One that began while the container was being removed is still there.
+    (void)context_.parts.hot.abort(*std::exchange(file.txn, std::nullopt));
   }
 }
 
@@ -459,8 +575,7 @@ void OpenFiles::end_recovery() {
   recovering_ = false;
   for (const auto& [handle, txn] : unclaimed_) {
     log::info("transaction {} of handle {} was not resumed; dropped", txn.value, handle.value);
-    if (auto aborted = context_.parts.hot.abort(txn); !aborted)
-      log::warn("not aborted: {}", aborted.error().message);
+    condemn(handle, txn);
   }
   unclaimed_.clear();
   std::vector<HandleId> ownerless;
@@ -468,7 +583,10 @@ void OpenFiles::end_recovery() {
     if (!file.owner) ownerless.push_back(id);
   }
   for (const HandleId id : ownerless) {
-    if (OpenFile* file = find(id)) drop(*file);
+    OpenFile* file = find(id);
+    if (file == nullptr) continue;
+    if (file->txn && !file->committing) condemn(id, std::exchange(file->txn, std::nullopt));
+    drop(*file);
   }
 }
 

@@ -28,9 +28,10 @@ struct OpenFile {
   std::optional<SessionId> owner;  // nothing after a restart, until the owner recovered
   std::set<SessionId> sharers;     // with the owner
   std::optional<TxnId> txn;
-  uint64_t syncs = 0;  // completed
   burst_buffer::CommitInfo last_sync;
-  bool committing = false;
+  uint64_t writes_under_way = 0;     // of its transaction, between their admission and their record
+  bool committing = false;           // a commit is under way, or waits for those writes
+  std::function<void()> when_quiet;  // starts the commit that waits
   std::deque<std::function<void()>> after_commit;  // what came while a commit was under way
   int64_t counter = 0;                             // of the shared file pointer
   bool counter_lost = false;                       // a restart forgot it
@@ -59,6 +60,10 @@ class OpenFiles {
   // The transaction that a write of now belongs to, started when there is none.
   Result<TxnId> transaction(OpenFile& file);
 
+  // A commit takes in every write that was admitted before it.
+  void write_began(OpenFile& file) { ++file.writes_under_way; }
+  void write_ended(HandleId handle);
+
   // A session said goodbye, or was evicted: what it owned is dropped; what it shared can, if it was evicted,
   // no longer commit.
   void session_gone(SessionId session, bool evicted);
@@ -74,10 +79,14 @@ class OpenFiles {
   };
   Result<Found> find_or_create(const wire::OpenT& open, const Session& session);
   void opened(const Request& request, const wire::OpenT& open, Found found);
-  void commit(const Request& request, OpenFile& file,
-              std::function<void(const Result<burst_buffer::CommitInfo>&)> done);
-  void committed(HandleId handle, Result<burst_buffer::CommitInfo> outcome,
-                 const std::function<void(const Result<burst_buffer::CommitInfo>&)>& done);
+  using Committed = std::function<void(const Result<burst_buffer::CommitInfo>&)>;
+  void commit(const Request& request, OpenFile& file, Committed done);
+  void run_commit(HandleId handle, uint64_t deadline_ms, Committed done);
+  void committed(HandleId handle, Result<burst_buffer::CommitInfo> outcome, const Committed& done);
+  void resize(const Request& request, const Message& message, uint64_t deadline_ms);
+  void recovered(const Request& request, const Message& message, Found found, bool condemned);
+  // The handle can no longer commit; also after a restart. Its transaction, if it has one, is dropped.
+  void condemn(HandleId id, std::optional<TxnId> txn);
   void drop(OpenFile& file);
   void erase(HandleId id);
 

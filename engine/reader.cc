@@ -27,6 +27,30 @@ void Reader::read(const Request& request, const Message& message) {
 
 Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<TxnId> txn,
                                         const std::vector<Extent>& extents) {
+  // A commit or a publication between two extents would mix versions: gather again until none came between. A
+  // file that is committed to without end is answered as it is after that many attempts.
+  constexpr int kAttempts = 8;
+  Result<Gathered> gathered;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    auto before = versions(container);
+    if (!before) return fail(before.error());
+    gathered = gather_once(container, txn, extents);
+    auto after = versions(container);
+    if (!after) return fail(after.error());
+    if (*before == *after) break;
+  }
+  if (gathered) gathered->checksums = block_checksums(gathered->bytes);
+  return gathered;
+}
+
+Result<std::pair<Epoch, Epoch>> Reader::versions(ContainerId container) {
+  auto info = context_.parts.store.find(container);
+  if (!info) return fail(info.error());
+  return std::pair(context_.parts.hot.committed(container, info->published), info->published);
+}
+
+Result<Reader::Gathered> Reader::gather_once(ContainerId container, std::optional<TxnId> txn,
+                                             const std::vector<Extent>& extents) {
   auto size = visible_size(context_.parts, container, txn);
   if (!size) return fail(size.error());
   const Extent file{Offset(0), Offset(size->value)};
@@ -47,7 +71,6 @@ Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<Txn
     if (auto ok = fill(container, txn, extent, piece); !ok) return fail(ok.error());
     room = room.subspan(piece.size());
   }
-  gathered.checksums = block_checksums(gathered.bytes);
   return gathered;
 }
 
@@ -94,16 +117,20 @@ void Reader::deliver(const Request& request, const Message& message, Gathered ga
       const auto* data = reinterpret_cast<const uint8_t*>(held->bytes.data());
       done.inline_.assign(data, data + held->bytes.size());
     }
-    context_.answer(request, std::move(done));
+    protocol::Body body;
+    body.Set(std::move(done));
+    context_.answer_once(request, std::move(body));
   };
   if (ask.destination == nullptr || held->bytes.empty()) return answer(true);
+  const auto peer = context_.peer_of(request);
+  if (!peer) return context_.interrupted(request);
   const transport::RemoteBuffer to{ask.destination->address(), ask.destination->key(),
                                    ask.destination->length()};
-  context_.parts.transport.push(request.peer, to, 0, held->bytes,
-                                [this, request, held, answer](Result<> pushed) {
-                                  if (!pushed) return context_.refuse(request, pushed.error());
-                                  answer(false);
-                                });
+  context_.parts.transport.push(*peer, to, 0, held->bytes, [this, request, held, answer](Result<> pushed) {
+    if (pushed) return answer(false);
+    if (lost_connection(pushed.error())) return context_.interrupted(request);
+    context_.refuse(request, pushed.error());
+  });
 }
 
 }  // namespace sluice::engine

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/context.h"
@@ -22,6 +23,9 @@ class Reader {
   };
   Result<Gathered> gather(ContainerId container, std::optional<TxnId> txn,
                           const std::vector<Extent>& extents);
+  Result<Gathered> gather_once(ContainerId container, std::optional<TxnId> txn,
+                               const std::vector<Extent>& extents);
+  Result<std::pair<Epoch, Epoch>> versions(ContainerId container);  // committed, published
   Result<> fill(ContainerId container, std::optional<TxnId> txn, Extent extent, std::span<std::byte> out);
   void deliver(const Request& request, const Message& message, Gathered gathered);
 

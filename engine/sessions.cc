@@ -34,6 +34,10 @@ Session* Sessions::find(SessionId id) {
   return at == sessions_.end() ? nullptr : &at->second;
 }
 
+void Sessions::renew_all(uint64_t now_ms) {
+  for (auto& [id, session] : sessions_) renew(session, now_ms);
+}
+
 void Sessions::peer_lost(transport::PeerId peer) {
   if (Session* session = of_peer(peer)) session->peer.reset();
   by_peer_.erase(peer);
@@ -62,8 +66,11 @@ std::vector<transport::PeerId> Sessions::peers() const {
 
 void Sessions::remember(Session& session, uint64_t request, const std::vector<std::byte>& answer) {
   if (answer.size() > kMaxRememberedBytes) return;
-  session.answers[request] = answer;
-  while (session.answers.size() > kRememberedAnswers) session.answers.erase(session.answers.begin());
+  if (session.answers.insert_or_assign(request, answer).second) session.answered.push_back(request);
+  while (session.answered.size() > kRememberedAnswers) {
+    session.answers.erase(session.answered.front());
+    session.answered.pop_front();
+  }
 }
 
 }  // namespace sluice::engine

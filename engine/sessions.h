@@ -22,17 +22,17 @@ struct Session {
   uint32_t gid = 0;
   uint32_t pid = 0;
   uint64_t expires_ms = 0;
-  std::set<uint64_t> in_progress;  // requests being worked on
-  std::map<uint64_t, std::vector<std::byte>>
-      answers;  // the last kRememberedAnswers, for requests asked twice
+  std::set<uint64_t> in_progress;                      // requests being worked on
+  std::map<uint64_t, std::vector<std::byte>> answers;  // to requests that may be asked again
+  std::deque<uint64_t> answered;                       // their numbers, the oldest answer first
 };
 
 // Who is here. Pure (time is an argument); one thread.
 class Sessions {
  public:
   static constexpr size_t kRememberedAnswers = 128;
-  static constexpr size_t kMaxRememberedBytes =
-      4096;  // of one answer; a longer one belongs to a request that may run twice
+  static constexpr size_t kMaxRememberedBytes = 64 * 1024;  // of one answer; longer ones only list
+  static constexpr size_t kMaxInProgress = 1024;            // requests of one session at a time
 
   explicit Sessions(uint64_t lease_ms) : lease_ms_(lease_ms) {}
 
@@ -44,6 +44,8 @@ class Sessions {
   Session* of_peer(transport::PeerId peer);
   Session* find(SessionId id);
   void renew(Session& session, uint64_t now_ms) { session.expires_ms = now_ms + lease_ms_; }
+  // After a stall of our own: nobody is to be blamed for it.
+  void renew_all(uint64_t now_ms);
   void peer_lost(transport::PeerId peer);
   void remove(SessionId id);
   std::vector<SessionId> expired(uint64_t now_ms) const;

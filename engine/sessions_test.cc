@@ -55,6 +55,8 @@ TEST(Sessions, remembered_answers_are_bounded_and_large_ones_are_not_kept) {
   for (uint64_t id = 1; id <= Sessions::kRememberedAnswers + 5; ++id) Sessions::remember(session, id, small);
   EXPECT_EQ(session.answers.size(), Sessions::kRememberedAnswers);
   EXPECT_FALSE(session.answers.contains(1));
+  Sessions::remember(session, 2, small);
+  EXPECT_TRUE(session.answers.contains(2)) << "the newest answer is kept, however old its request";
   Sessions::remember(session, 1000, std::vector<std::byte>(Sessions::kMaxRememberedBytes + 1));
   EXPECT_FALSE(session.answers.contains(1000));
 }

@@ -1,45 +1,60 @@
 #include "engine/writer.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/checksum.h"
 
 namespace sluice::engine {
 
 void Writer::write(const Request& request, const Message& message) {
-  admit(request, message, context_.parts.transport.now_ms() + context_.options.full_wait_ms);
+  Waiting write{request, message, context_.parts.transport.now_ms() + context_.options.full_wait_ms};
+  if (!waiting_.empty() || !admit(write)) wait_for_room(std::move(write));
 }
 
-void Writer::admit(const Request& request, const Message& message, uint64_t deadline_ms) {
-  const wire::WriteT& ask = *message->body.AsWrite();
-  auto file = files_.writable(request, ask.handle, ask.secret);
-  if (!file) return context_.refuse(request, file.error());
+bool Writer::admit(const Waiting& write) {
+  const wire::WriteT& ask = *write.message->body.AsWrite();
+  auto file = files_.writable(write.request, ask.handle, ask.secret);
+  if (!file) {
+    context_.refuse(write.request, file.error());
+    return true;
+  }
   if ((*file)->committing) {
-    (*file)->after_commit.push_back(
-        [this, request, message, deadline_ms] { admit(request, message, deadline_ms); });
-    return;
+    (*file)->after_commit.push_back([this, write] {
+      if (!waiting_.empty() || !admit(write)) wait_for_room(write);
+    });
+    return true;
   }
-  if (auto held = locks_.check(request.session, **file, ask.lock, ask.extents); !held) {
-    return context_.refuse(request, held.error());
+  if (auto held = locks_.check(write.request.session, **file, ask.lock, ask.extents); !held) {
+    context_.refuse(write.request, held.error());
+    return true;
   }
-  const Length total(protocol::total_bytes(ask.extents));
-  auto slab = context_.parts.hot.reserve(total);
-  if (!slab && slab.error().code == ErrorCode::kNoSpace) return wait_for_room(request, message, deadline_ms);
-  if (!slab) return context_.refuse(request, slab.error());
+  auto slab = context_.parts.hot.reserve(Length(protocol::total_bytes(ask.extents)));
+  if (!slab && slab.error().code == ErrorCode::kNoSpace) return false;
+  if (!slab) {
+    context_.refuse(write.request, slab.error());
+    return true;
+  }
   auto txn = files_.transaction(**file);
   if (!txn) {
     context_.parts.hot.cancel(*slab);
-    return context_.refuse(request, txn.error());
+    if (txn.error().code == ErrorCode::kNoSpace) return false;  // the staging log is full
+    context_.refuse(write.request, txn.error());
+    return true;
   }
-  fetch(request, message, *txn, *slab);
+  files_.write_began(**file);
+  fetch(write, *txn, *slab);
+  return true;
 }
 
-void Writer::wait_for_room(const Request& request, const Message& message, uint64_t deadline_ms) {
+void Writer::wait_for_room(Waiting write) {
   const uint64_t now = context_.parts.transport.now_ms();
-  if (now >= deadline_ms) return context_.refuse(request, full(context_.drain->status().state));
-  waiting_.push_back({request, message, deadline_ms});
-  context_.drain->want_room(Length(protocol::total_bytes(message->body.AsWrite()->extents)));
-  context_.parts.transport.after_ms(deadline_ms - now, [this] { give_up_waiting(); });
+  if (now >= write.deadline_ms) return context_.refuse(write.request, full(context_.drain->status().state));
+  const Length wanted(protocol::total_bytes(write.message->body.AsWrite()->extents));
+  const uint64_t left_ms = write.deadline_ms - now;
+  waiting_.push_back(std::move(write));
+  context_.drain->want_room(wanted);
+  context_.parts.transport.after_ms(left_ms, [this] { give_up_waiting(); });
 }
 
 void Writer::give_up_waiting() {
@@ -56,39 +71,49 @@ void Writer::give_up_waiting() {
 }
 
 void Writer::drain_progress(const Result<>& outcome) {
-  auto waiting = std::move(waiting_);
-  waiting_.clear();
-  for (auto& one : waiting) {
-    if (outcome) {
-      admit(one.request, one.message, one.deadline_ms);
-    } else {
-      context_.refuse(one.request, full(outcome.error().message));
+  if (!outcome) {
+    auto waiting = std::exchange(waiting_, {});
+    for (const Waiting& one : waiting) context_.refuse(one.request, full(outcome.error().message));
+    return;
+  }
+  while (!waiting_.empty()) {
+    const Waiting next = waiting_.front();
+    if (!admit(next)) {
+      context_.drain->want_room(Length(protocol::total_bytes(next.message->body.AsWrite()->extents)));
+      return;
     }
+    waiting_.pop_front();
   }
 }
 
-void Writer::fetch(const Request& request, const Message& message, TxnId txn,
-                   const burst_buffer::Slab& slab) {
-  const wire::WriteT& ask = *message->body.AsWrite();
+void Writer::fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab) {
+  const wire::WriteT& ask = *write.message->body.AsWrite();
   const auto room = context_.parts.hot.bytes(slab);
   if (ask.source == nullptr) {
     std::memcpy(room.data(), ask.inline_.data(), ask.inline_.size());
-    return record(request, message, txn, slab);
+    return record(write, txn, slab);
   }
+  const auto broke_off = [this, write, slab] {
+    context_.parts.hot.cancel(slab);
+    files_.write_ended(HandleId(write.message->body.AsWrite()->handle));
+    context_.interrupted(write.request);
+  };
+  const auto peer = context_.peer_of(write.request);
+  if (!peer) return broke_off();
   const transport::RemoteBuffer source{ask.source->address(), ask.source->key(), ask.source->length()};
-  context_.parts.transport.pull(request.peer, source, 0, room,
-                                [this, request, message, txn, slab](Result<> pulled) {
-                                  if (pulled) return record(request, message, txn, slab);
-                                  context_.parts.hot.cancel(slab);
-                                  context_.refuse(request, pulled.error());
-                                });
+  context_.parts.transport.pull(*peer, source, 0, room, [this, write, txn, slab, broke_off](Result<> pulled) {
+    if (pulled) return record(write, txn, slab);
+    if (lost_connection(pulled.error())) return broke_off();
+    context_.parts.hot.cancel(slab);
+    files_.write_ended(HandleId(write.message->body.AsWrite()->handle));
+    context_.refuse(write.request, pulled.error());
+  });
 }
 
-void Writer::record(const Request& request, const Message& message, TxnId txn,
-                    const burst_buffer::Slab& slab) {
+void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab) {
   context_.off_loop(
-      message->body.AsWrite()->handle,
-      [this, message, txn, slab]() -> Result<uint64_t> {
+      write.message->body.AsWrite()->handle,
+      [this, message = write.message, txn, slab]() -> Result<uint64_t> {
         const wire::WriteT& ask = *message->body.AsWrite();
         if (!checksums_match(context_.parts.hot.bytes(slab), ask.checksums)) {
           context_.parts.hot.cancel(slab);
@@ -97,14 +122,17 @@ void Writer::record(const Request& request, const Message& message, TxnId txn,
         }
         return context_.parts.hot.write(txn, protocol::extents_of(ask.extents), slab, ask.checksums);
       },
-      [this, request, message, txn](Result<uint64_t> recorded) {
-        if (!recorded) return context_.refuse(request, recorded.error());
+      [this, write](Result<uint64_t> recorded) {
+        const wire::WriteT& ask = *write.message->body.AsWrite();
+        files_.write_ended(HandleId(ask.handle));
+        if (!recorded && recorded.error().code == ErrorCode::kNoSpace)
+          return wait_for_room(write);  // the log is full
+        if (!recorded) return context_.refuse(write.request, recorded.error());
         ++context_.writes;
-        context_.bytes_written += protocol::total_bytes(message->body.AsWrite()->extents);
+        context_.bytes_written += protocol::total_bytes(ask.extents);
         wire::WrittenT written;
-        written.transaction = txn.value;
         written.record = *recorded;
-        context_.answer(request, std::move(written));
+        context_.answer(write.request, std::move(written));
       });
 }
 

@@ -34,17 +34,18 @@ class Writer {
     Message message;
     uint64_t deadline_ms = 0;
   };
-  void admit(const Request& request, const Message& message, uint64_t deadline_ms);
-  void wait_for_room(const Request& request, const Message& message, uint64_t deadline_ms);
+  // False when there is no room: nothing was done.
+  bool admit(const Waiting& write);
+  void wait_for_room(Waiting write);
   void give_up_waiting();
-  void fetch(const Request& request, const Message& message, TxnId txn, const burst_buffer::Slab& slab);
-  void record(const Request& request, const Message& message, TxnId txn, const burst_buffer::Slab& slab);
+  void fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab);
+  void record(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab);
   Error full(const std::string& why) const;
 
   Context& context_;
   OpenFiles& files_;
   LockDesk& locks_;
-  std::deque<Waiting> waiting_;  // for room, in order
+  std::deque<Waiting> waiting_;  // for room, in order; none overtakes
 };
 
 }  // namespace sluice::engine

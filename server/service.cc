@@ -93,11 +93,12 @@ class RunningService final : public Service {
     }
     if (drain_) drain_->stop();
     workers_.reset();  // their work posts to the transport, which is still there
+    // The transport ends what is under way by completions that reach into the engine.
+    loop_.reset();
+    transport_.reset();
     engine_.reset();
     drain_.reset();
     sink_.reset();
-    loop_.reset();
-    transport_.reset();
     note_drained();
     hot_.reset();
     store_.reset();
@@ -198,7 +199,7 @@ class RunningService final : public Service {
     ControlCalls calls;
     calls.status_json = [this] { return status_json(snapshot()); };
     calls.metrics = [this] { return metrics_text(snapshot()); };
-    calls.kick_drain = [this] { drain_->kick(); };
+    calls.kick_drain = [this] { drain_->drain_all(); };
     calls.drain_state = [this] {
       const auto status = drain_->status();
       return DrainState{status.bytes_left, status.state};

@@ -184,6 +184,63 @@ TEST_F(ServiceTest, sharers_write_into_one_transaction) {
   EXPECT_EQ(get(*reader, one.size(), two.size()), two);
 }
 
+TEST_F(ServiceTest, any_sharer_may_sync_and_each_sync_commits) {
+  auto owner = open("/turns", creating());
+  auto other_client = connect();
+  auto sharer = other_client->attach(owner->share());
+  ASSERT_TRUE(sharer);
+  auto reader_client = connect();
+  auto reader = reader_client->open("/turns", {});
+  ASSERT_TRUE(reader);
+  uint64_t last_epoch = 0;
+  for (uint64_t turn = 0; turn < 4; ++turn) {
+    File& writer = turn % 2 == 0 ? *owner : **sharer;
+    const auto data = pattern(5000, 100 + turn);
+    ASSERT_TRUE(put(writer, turn * data.size(), data));
+    ASSERT_TRUE(writer.flush());
+    const auto epoch = writer.sync();
+    ASSERT_TRUE(epoch) << epoch.error().message;
+    EXPECT_GT(*epoch, last_epoch);
+    last_epoch = *epoch;
+    EXPECT_EQ(get(**reader, turn * data.size(), data.size()), data) << turn;
+  }
+}
+
+TEST_F(ServiceTest, a_sync_takes_in_the_writes_of_other_threads_that_were_under_way) {
+  auto file = open("/threads", creating());
+  constexpr uint64_t kWrites = 30;
+  std::thread writer([&] {
+    for (uint64_t i = 0; i < kWrites; ++i) {
+      auto written = put(*file, i * 200'000, pattern(200'000, i));
+      ASSERT_TRUE(written) << i << ": " << written.error().message;
+    }
+  });
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(file->sync());
+  writer.join();
+  ASSERT_TRUE(file->close(true));
+  auto reader = open("/threads", {});
+  for (uint64_t i = 0; i < kWrites; ++i)
+    EXPECT_EQ(get(*reader, i * 200'000, 200'000), pattern(200'000, i)) << i;
+}
+
+class LazyDrainTest : public ServiceTest {
+ protected:
+  LazyDrainTest() {
+    auto lazy = request();
+    lazy.drain = "watermark";
+    service_.ask(lazy);
+  }
+};
+
+TEST_F(LazyDrainTest, waiting_for_the_drain_makes_it_drain_under_every_policy) {
+  auto file = open("/lazy", creating());
+  ASSERT_TRUE(put(*file, 0, pattern(100'000, 1)));
+  ASSERT_TRUE(file->close(true));
+  EXPECT_GT(client_->stat("/lazy")->hot_bytes, 0u);
+  ASSERT_TRUE(client_->wait_drained("/lazy", 20'000));
+  EXPECT_EQ(client_->stat("/lazy")->hot_bytes, 0u);
+}
+
 TEST_F(ServiceTest, a_transaction_larger_than_the_hot_tier_commits_whole) {
   auto file = open("/large", creating());
   const auto data = pattern(2 * kMiB, 9);

@@ -13,9 +13,10 @@ Result<> MiniService::start() {
     auto lock = server::PoolLock::acquire(paths);
     if (!lock) return fail(lock.error());
     lock_.emplace(std::move(*lock));
-    auto formatted = server::format_pool(paths, request_, [](const auto& path, uint64_t pool_id, uint32_t target) {
-      return storage::format_file_target(path, pool_id, TargetId(target));
-    });
+    auto formatted =
+        server::format_pool(paths, request_, [](const auto& path, uint64_t pool_id, uint32_t target) {
+          return storage::format_file_target(path, pool_id, TargetId(target));
+        });
     if (!formatted) return fail(formatted.error());
   }
   const server::PoolPaths paths(pool());

@@ -12,11 +12,13 @@
 
 namespace sluice::testing {
 
-// A whole service in this process, over a pool in a temporary directory. Start and stop as often as you like; the pool stays
-// until the object dies.
+// A whole service in this process, over a pool in a temporary directory. Start and stop as often as you like;
+// the pool stays until the object dies.
 class MiniService {
  public:
   explicit MiniService(server::PoolRequest request = {}) : request_(std::move(request)) {}
+  // What to ask of the pool; before the first start().
+  void ask(server::PoolRequest request) { request_ = std::move(request); }
   ~MiniService() { stop(); }
 
   Result<> start();

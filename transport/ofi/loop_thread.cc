@@ -73,14 +73,18 @@ class LoopThread::Runner {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     Result<> outcome;
     try {
+      running_ = true;  // before the thread may end
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
+      running_ = false;
       outcome =
           fail(ErrorCode::kUnavailable, std::string("cannot start the transport's thread: ") + error.what());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return outcome;
   }
+
+  bool running() const { return running_; }
 
   void stop() {
     const std::lock_guard one_at_a_time(stop_mutex_);
@@ -112,12 +116,14 @@ class LoopThread::Runner {
 
   void run() {
     while (!stopping_.load()) transport_.run_once(kLongestWaitMs);
+    running_ = false;
     const std::lock_guard lock(ended_mutex_);
     ended_ = true;
     ended_changed_.notify_all();
   }
 
   OfiTransport& transport_;
+  std::atomic<bool> running_ = false;
   std::atomic<bool> stopping_ = false;
   std::mutex stop_mutex_;
   std::mutex ended_mutex_;
@@ -128,6 +134,10 @@ class LoopThread::Runner {
 };
 
 LoopThread::LoopThread(OfiTransport& transport) : runner_(std::make_shared<Runner>(transport)) {}
+
+bool LoopThread::running() const {
+  return runner_->running();
+}
 
 LoopThread::~LoopThread() {
   stop();

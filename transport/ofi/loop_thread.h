@@ -25,6 +25,8 @@ class LoopThread {
   // On return the thread has ended; afterwards the caller may use the transport. Any thread but the loop's
   // own, any number of times. Work that was posted and has not run yet stays with the transport.
   void stop();
+  // Whether posted work will run: from start() until stop(), or the end of the process. Any thread.
+  bool running() const;
 
  private:
   class Runner;
