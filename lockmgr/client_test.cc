@@ -218,6 +218,29 @@ TEST_F(LockCacheTest, bytes_written_under_an_absorbed_lock_are_flushed_though_th
   flusher_.finish();
 }
 
+// Takes write locks even for reading.
+class EagerStrategy final : public LockStrategy {
+ public:
+  LockPlan plan(const Extent& access, LockMode, bool) override {
+    LockPlan plan;
+    plan.extent = access;
+    return plan;
+  }
+};
+
+TEST_F(LockCacheTest, a_lock_that_absorbs_a_written_one_is_flushed_though_nothing_was_written_under_it) {
+  hold(ext(0, 10), 1);
+  cache_.use_strategy(kFile, std::make_unique<EagerStrategy>());
+  const auto reader = acquire(ext(0, 50), LockMode::kPr);
+  grant(ext(0, 50), 2);
+  EXPECT_THAT(wire_.released, ElementsAre(LockHandle(1)));
+  EXPECT_THAT(flusher_.extents, IsEmpty());
+  reader->end();
+  cache_.on_revoke(kFile, LockHandle(2));
+  EXPECT_THAT(flusher_.extents, ElementsAre(ext(0, 50)));
+  flusher_.finish();
+}
+
 TEST_F(LockCacheTest, covered_by_a_lock_that_was_given_back_meanwhile_asks_again) {
   const auto got = acquire(ext(0, 10));
   grant(ext(0, 10), 42, LockAnswer::kCovered);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/rng.h"
@@ -139,6 +140,38 @@ TEST_P(IntervalTreeShapes, answers_as_a_list_does_while_it_grows_and_shrinks) {
 INSTANTIATE_TEST_SUITE_P(All, IntervalTreeShapes,
                          testing::Values(Shape::kScattered, Shape::kForward, Shape::kBackward,
                                          Shape::kOnePlace, Shape::kNested));
+
+// Whole leaves go empty and vanish, new extents come into their place, and then nodes merge around them.
+TEST(IntervalTree, gaps_that_are_filled_again_keep_the_order) {
+  IntervalTree tree;
+  std::map<uint64_t, uint32_t> ids;
+  uint32_t next_id = 1;
+  const auto insert = [&](uint64_t at) {
+    tree.insert(ext(at * 10, at * 10 + 5), 1, next_id);
+    ids[at] = next_id++;
+  };
+  const auto erase = [&](uint64_t at) {
+    const auto found = ids.find(at);
+    if (found == ids.end()) return;
+    tree.erase(ext(at * 10, at * 10 + 5), found->second);
+    ids.erase(found);
+  };
+  for (uint64_t at = 0; at < 8'000; ++at) insert(at);
+  for (uint64_t at = 0; at < 8'000; ++at) {
+    if (at % 200 < 120) erase(at);
+  }
+  tree.check();
+  for (uint64_t at = 0; at < 8'000; at += 3) {
+    if (at % 200 < 120) insert(at);
+  }
+  tree.check();
+  SeededRng rng(5);
+  for (int i = 0; i < 20'000; ++i) {
+    erase(rng.below(8'000));
+    if (i % 250 == 0) tree.check();
+  }
+  EXPECT_EQ(tree.size(), ids.size());
+}
 
 TEST(IntervalTree, an_empty_tree_meets_nothing) {
   const IntervalTree tree;
