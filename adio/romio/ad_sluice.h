@@ -23,6 +23,7 @@ struct SluiceState {
   const struct SluiceAbi* abi;
   struct SluiceFile* file;  // NULL before the open and after the close
   struct View view;
+  int fine_grained;                // some rank's view has small pieces: the same on all ranks
   const struct TypeMap* byte_map;  // for transfers at absolute offsets
   char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
   size_t hints_bytes;
@@ -57,6 +58,29 @@ struct SluiceAccess {
   ADIO_Offset offset;
   int absolute;  // `offset` is in bytes of the file
 };
+
+// An access taken apart: where it goes in the view, how many bytes, and what they are in memory.
+struct SluiceRequest {
+  enum SluiceDirection direction;
+  struct View view;
+  int64_t position;
+  int64_t bytes;  // 0 when there is nothing to do, or an error
+  const struct TypeMap* memory;
+  void* buffer;
+};
+int sluice_prepare(ADIO_File fd, const struct SluiceAccess* access, struct SluiceRequest* request,
+                   struct SluiceError* error);
+int sluice_carry_out(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
+                     struct SluiceError* error);
+
+// Two-phase I/O, for views of pieces so small that each would cost more than its bytes: the ranks exchange
+// the pieces, so that each rank transfers long runs of a part of the file. The same answer on all ranks; not
+// collective.
+int sluice_wants_two_phase(ADIO_File fd, enum SluiceDirection direction);
+// Collective. Every rank sets its own `*done` and `*error`, which are not agreed on yet; ranks with nothing
+// to transfer, or with an error, take part all the same.
+void sluice_two_phase(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
+                      struct SluiceError* error);
 
 // Does this rank's part. `*done` is set to the bytes transferred, also on failure.
 int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,

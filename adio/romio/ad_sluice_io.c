@@ -77,46 +77,91 @@ static int move_locked(ADIO_File fd, enum SluiceDirection direction, struct Walk
   return failed;
 }
 
-int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
-                    struct SluiceError* error) {
+int sluice_prepare(ADIO_File fd, const struct SluiceAccess* access, struct SluiceRequest* request,
+                   struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
-  const struct TypeMap* memory = NULL;
-  struct Walk walk;
-  *done = 0;
+  *request =
+      (struct SluiceRequest){.direction = access->direction, .buffer = access->buffer, .view = state->view};
   if (state->pointer_error.code != SLUICE_OK) {
     *error = state->pointer_error;
     state->pointer_error.code = SLUICE_OK;
     return -1;
   }
-  if (sluice_type_map(access->type, &memory, error)) {
+  if (sluice_type_map(access->type, &request->memory, error)) {
     return -1;
   }
-  const struct View whole = {0, state->byte_map};
-  const int absolute =
-      access->absolute && access->pointer != ADIO_INDIVIDUAL && state->view.filetype->contiguous;
-  const struct View* view = absolute ? &whole : &state->view;
-  const int64_t bytes = access->count * memory->size;
-  const int64_t position = take_position(fd, access, bytes);
-  int failed = sluice_walk_start(&walk, view, position, memory, access->buffer, bytes, error);
-  if (!failed && bytes > 0) {
-    failed = fd->atomicity
-                 ? move_locked(fd, access->direction, &walk, hull(view, position, bytes), done, error)
-                 : move_batches(state, access->direction, &walk, done, error);
+  if (access->absolute && access->pointer != ADIO_INDIVIDUAL && state->view.filetype->contiguous) {
+    request->view = (struct View){0, state->byte_map};
   }
-  if (failed) {
-    put_position(fd, access, position + *done);
+  request->bytes = access->count * request->memory->size;
+  request->position = take_position(fd, access, request->bytes);
+  struct Walk walk;
+  if (sluice_walk_start(&walk, &request->view, request->position, request->memory, 0, request->buffer,
+                        request->bytes, error)) {
+    request->bytes = 0;
+    return -1;
   }
-  sluice_type_map_release(memory);
-  return failed;
+  return 0;
+}
+
+int sluice_carry_out(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
+                     struct SluiceError* error) {
+  struct Walk walk;
+  *done = 0;
+  if (request->bytes == 0) {
+    return 0;
+  }
+  sluice_walk_start(&walk, &request->view, request->position, request->memory, 0, request->buffer,
+                    request->bytes, error);
+  if (fd->atomicity) {
+    const struct SluiceExtent range = hull(&request->view, request->position, request->bytes);
+    return move_locked(fd, request->direction, &walk, range, done, error);
+  }
+  return move_batches(sluice_state(fd), request->direction, &walk, done, error);
+}
+
+// After a failure the pointer stands behind what was transferred.
+static void finish(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceRequest* request,
+                   int64_t done, const struct SluiceError* error) {
+  if (error->code != SLUICE_OK && request->memory) {
+    put_position(fd, access, request->position + done);
+  }
+  sluice_type_map_release(request->memory);
+}
+
+int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
+                    struct SluiceError* error) {
+  struct SluiceRequest request;
+  *done = 0;
+  if (sluice_prepare(fd, access, &request, error) == 0) {
+    sluice_carry_out(fd, &request, done, error);
+  }
+  finish(fd, access, &request, *done, error);
+  return error->code != SLUICE_OK ? -1 : 0;
 }
 
 int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
                         struct SluiceError* error) {
+  struct SluiceRequest request = {0};
+  struct SluiceError own = *error;
   *done = 0;
-  if (error->code == SLUICE_OK) {
-    sluice_transfer(fd, access, done, error);
+  if (own.code == SLUICE_OK) {
+    sluice_prepare(fd, access, &request, &own);
   }
-  return sluice_agree(fd->comm, error);
+  // A rank whose arguments are wrong takes part with no bytes.
+  const int two_phase = sluice_wants_two_phase(fd, access->direction);
+  if (two_phase) {
+    sluice_two_phase(fd, &request, done, &own);
+  } else if (own.code == SLUICE_OK) {
+    sluice_carry_out(fd, &request, done, &own);
+  }
+  finish(fd, access, &request, *done, &own);
+  *error = own;
+  const int failed = sluice_agree(fd->comm, error);
+  if (failed && two_phase && access->direction == SLUICE_TO_FILE) {
+    *done = 0;  // which ranks' bytes the failing rank had to write is not known
+  }
+  return failed;
 }
 
 static void blocking(ADIO_File fd, const struct SluiceAccess* access, int collective, ADIO_Status* status,

@@ -76,6 +76,27 @@ int64_t sluice_view_offset(const struct View* view, int64_t position) {
   return view->displacement + offset_of(&cursor);
 }
 
+// The first block that ends behind an offset, or the count. The ends of ordered blocks rise.
+static int64_t block_behind(const struct TypeMap* map, int64_t offset) {
+  int64_t low = 0;
+  int64_t high = map->count;
+  if (map->decreasing || map->overlapping) {
+    while (low < high && map->blocks[low].offset + map->blocks[low].length <= offset) {
+      low++;
+    }
+    return low;
+  }
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (map->blocks[middle].offset + map->blocks[middle].length > offset) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
 int64_t sluice_view_position(const struct View* view, int64_t offset) {
   const struct TypeMap* map = view->filetype;
   int64_t rest = offset - view->displacement;
@@ -89,18 +110,17 @@ int64_t sluice_view_position(const struct View* view, int64_t offset) {
   instance = instance > reach ? instance - reach : 0;
   for (;; instance++) {
     rest = offset - view->displacement - instance * map->extent;
-    for (int64_t b = 0; b < map->count; b++) {
-      const struct TypeBlock* block = &map->blocks[b];
-      if (block->offset + block->length > rest) {
-        const int64_t inside = rest > block->offset ? rest - block->offset : 0;
-        return instance * map->size + block->before + inside;
-      }
+    const int64_t b = block_behind(map, rest);
+    if (b < map->count) {
+      const int64_t inside = rest > map->blocks[b].offset ? rest - map->blocks[b].offset : 0;
+      return instance * map->size + map->blocks[b].before + inside;
     }
   }
 }
 
 int sluice_walk_start(struct Walk* walk, const struct View* view, int64_t position,
-                      const struct TypeMap* memory, void* buffer, int64_t bytes, struct SluiceError* error) {
+                      const struct TypeMap* memory, int64_t memory_position, void* buffer, int64_t bytes,
+                      struct SluiceError* error) {
   const struct TypeMap* file = view->filetype;
   *walk = (struct Walk){.buffer = buffer, .remaining = bytes};
   if (bytes == 0) {
@@ -122,7 +142,7 @@ int sluice_walk_start(struct Walk* walk, const struct View* view, int64_t positi
   }
   walk->file = cursor_at(file, position);
   walk->file.instance += view->displacement;
-  walk->memory = cursor_at(memory, 0);
+  walk->memory = cursor_at(memory, memory_position);
   return 0;
 }
 

@@ -58,10 +58,11 @@ struct Walk {
   int64_t remaining;
 };
 
-// A walk over `bytes` bytes from a position of the view and the start of a buffer. Fails when the view has no
+// A walk over `bytes` bytes from a position of the view, and of the buffer's data. Fails when the view has no
 // data, or reaches beyond the largest file.
 int sluice_walk_start(struct Walk* walk, const struct View* view, int64_t position,
-                      const struct TypeMap* memory, void* buffer, int64_t bytes, struct SluiceError* error);
+                      const struct TypeMap* memory, int64_t memory_position, void* buffer, int64_t bytes,
+                      struct SluiceError* error);
 // A batch with room for what the walk can make of it, for sluice_batch_free; NULL when memory ran out.
 struct Batch* sluice_batch_new(const struct Walk* walk);
 void sluice_batch_free(struct Batch* batch);

@@ -71,6 +71,22 @@ static void nonblocking_error_on_one_rank(MPI_File file) {
   }
 }
 
+static void exchanged_error_on_one_rank(MPI_File file) {
+  enum { kPieces = 40000 };  // of 8 bytes: a domain for each rank
+  static char memory[8 * kPieces];
+  MPI_Datatype view;
+  MPI_Status status;
+  MPI_Type_create_hvector(kPieces, 8, 8 * check_ranks, MPI_BYTE, &view);
+  MPI_Type_commit(&view);
+  CHECK_OK(MPI_File_set_view(file, 8 * check_rank, MPI_BYTE, view, "native", MPI_INFO_NULL));
+  const int code = MPI_File_write_at_all(file, 0, memory, sizeof memory, MPI_BYTE, &status);
+  CHECK_EQ(agreed_class(code), MPI_ERR_NO_SPACE);
+  CHECK_EQ(check_count(&status, MPI_BYTE), 0);
+  CHECK_OK(MPI_File_read_at_all(file, 0, memory, sizeof memory, MPI_BYTE, &status));
+  CHECK_OK(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
+  MPI_Type_free(&view);
+}
+
 // Run with writes of rank 1 failing for want of space.
 void case_06_error_on_one_rank(const char* prefix) {
   const char* path = check_path(prefix, "case06");
@@ -90,6 +106,8 @@ void case_06_error_on_one_rank(const char* prefix) {
   code = MPI_File_write_all_begin(file, &value, 8, MPI_BYTE);
   CHECK_EQ(agreed_class(code), MPI_ERR_NO_SPACE);
   nonblocking_error_on_one_rank(file);
+  // The same in two phases, where rank 1 writes what others gave it.
+  exchanged_error_on_one_rank(file);
   // An argument that is wrong on one rank only.
   code = MPI_File_write_at_all(file, check_rank == 1 ? -1 : 0, &value, 8, MPI_BYTE, &status);
   CHECK_EQ(agreed_class(code), MPI_ERR_ARG);

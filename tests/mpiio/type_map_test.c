@@ -212,7 +212,7 @@ static void check_walk(const struct View* view, int64_t position, const struct T
   struct SluiceError error = {0};
   struct Walk walk;
   char* const base = (char*)(uintptr_t)(1 << 30);  // only counted with, never touched
-  CHECK(sluice_walk_start(&walk, view, position, memory, base, bytes, &error) == 0, "%s", error.message);
+  CHECK(sluice_walk_start(&walk, view, position, memory, 0, base, bytes, &error) == 0, "%s", error.message);
   int64_t at = 0;
   struct Batch* batch = sluice_batch_new(&walk);
   CHECK(batch != NULL, "no memory");
@@ -298,7 +298,7 @@ static void check_large(void) {
   CHECK_EQ(sluice_view_position(&view, 7 + 1000 * gib + 4 * gib), 603 * gib);
   struct SluiceError error = {0};
   struct Walk walk;
-  CHECK(sluice_walk_start(&walk, &view, (INT64_C(1) << 61) * 3 / 2, map, NULL, 6 * gib, &error) != 0,
+  CHECK(sluice_walk_start(&walk, &view, (INT64_C(1) << 61) * 3 / 2, map, 0, NULL, 6 * gib, &error) != 0,
         "beyond 2^62");
   CHECK_EQ(error.code, SLUICE_TOO_LARGE);
   sluice_type_map_release(map);
