@@ -30,6 +30,7 @@ struct AllOptions {
   ListOptions list;
   PathsOptions stat, remove, explain, persist;
   CopyCommandOptions copy;
+  std::string script_file, dump_file;
 };
 
 CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example, Common* common,
@@ -37,9 +38,7 @@ CLI::App* add(CLI::App& app, const char* name, const char* what, const std::stri
   CLI::App* command = app.add_subcommand(name, what);
   command->footer("Example: " + example);
   if (common != nullptr)
-    command->add_option("--pool", common->pool, "Directory of the pool")
-        ->envname("SLUICE_POOL")
-        ->type_name("DIR");
+    command->add_option("--pool", common->pool, "Directory of the pool [SLUICE_POOL]")->type_name("DIR");
   if (common != nullptr && json) command->add_flag("--json", common->json, "Print JSON");
   return command;
 }
@@ -124,6 +123,17 @@ void define_file_commands(CLI::App& app, AllOptions& all) {
   persist->add_option("--timeout", all.persist.timeout_s, "Seconds to wait (3600)")->type_name("S");
 }
 
+void define_looking_commands(CLI::App& app, AllOptions& all) {
+  CLI::App* table =
+      add(app, "locktable", "Try out requests on a lock table of its own",
+          "printf 'grant a PW 0 100\\ntry b PW 50 60\\nshow\\n' | sluice locktable", nullptr, false);
+  table->add_option("SCRIPT", all.script_file, "Commands, one a line (stdin); see lockmgr/text.h");
+  CLI::App* dump = add(app, "dump", "Print a hot tier's log or a shard's header; the service must be stopped",
+                       "sluice dump ~/pool/hot/hot.pool", nullptr, false);
+  dump->add_option("FILE", all.dump_file, "POOL/hot/hot.pool, or a file in POOL/targets/tN/shards")
+      ->required();
+}
+
 int dispatch(const std::string& name, const AllOptions& all) {
   if (name == "up") return run_up(all.up);
   if (name == "down") return run_down(all.down);
@@ -137,6 +147,8 @@ int dispatch(const std::string& name, const AllOptions& all) {
   if (name == "cp") return run_copy(all.copy);
   if (name == "rm") return run_remove(all.remove);
   if (name == "explain") return run_explain(all.explain);
+  if (name == "locktable") return run_lock_table(all.script_file);
+  if (name == "dump") return run_dump(all.dump_file);
   return run_persist(all.persist);
 }
 
@@ -151,6 +163,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   define_service_commands(app, all);
   define_file_commands(app, all);
+  define_looking_commands(app, all);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,8 +26,13 @@ struct PoolOptions {
   bool accept_lost_hot_tier = false;
 };
 
+inline std::string pool_from_environment() {
+  const char* pool = std::getenv("SLUICE_POOL");
+  return pool == nullptr ? std::string() : std::string(pool);
+}
+
 struct Common {
-  std::string pool;  // --pool, or SLUICE_POOL; empty when neither was given
+  std::string pool = pool_from_environment();  // --pool wins; empty when neither was given
   bool json = false;
 };
 
@@ -79,7 +85,10 @@ int run_persist(const PathsOptions& options);
 int run_preload();
 int run_libs();
 int run_doctor(const Common& options);
+// The lock table driven by a script, from a file or, when none is named, from stdin.
 int run_lock_table(const std::string& script_file);
+// A hot tier's log, or a shard's header, as text; no server may have the file open.
+int run_dump(const std::string& file);
 
 // --- shared by the commands ---
 

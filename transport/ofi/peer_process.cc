@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
+#include <future>
 
 #include "transport/contract_rig.h"
 #include "transport/ofi/loop_thread.h"
@@ -96,18 +96,17 @@ int leave(const std::string& scheme, const std::string& address, bool in_loop) {
   transport->set_handler(peer);
   static LoopThread loop(*transport);
   if (!loop.start()) return 4;
-  std::mutex connected;
-  connected.lock();
-  transport->post([&] {
+  static auto* const connected = new std::promise<void>;
+  transport->post([address, in_loop] {
     const auto to = transport->connect(Address{address});
     if (!to) std::_Exit(5);
     for (int i = 0; i < 100; ++i) (void)transport->send(*to, {std::byte{'E'}}).has_value();
-    transport->after_ms(50, [&] {
+    transport->after_ms(50, [in_loop] {
       if (in_loop) std::exit(0);
-      connected.unlock();
+      connected->set_value();
     });
   });
-  connected.lock();
+  connected->get_future().wait();
   return 0;
 }
 
