@@ -12,6 +12,7 @@ namespace sluice::transport {
 namespace {
 
 constexpr int kLastTurns = 1000;
+constexpr uint64_t kOwnDelayMs = 100;   // a tick that comes so late is this side's fault
 constexpr uint64_t kFarewellMs = 1000;  // how long a closed connection may take to say what it had to say
 
 }  // namespace
@@ -270,6 +271,7 @@ uint64_t OfiTransport::Core::wait_limit(uint64_t max_wait_ms) const {
 void OfiTransport::Core::tick() {
   const uint64_t now = now_ms();
   if (now < next_tick_ms_) return;
+  if (now - next_tick_ms_ >= kOwnDelayMs) forgive(now - next_tick_ms_);
   const uint64_t shortest =
       std::min({options_.keepalive_ms, options_.peer_timeout_ms, options_.connect_timeout_ms, kFarewellMs});
   next_tick_ms_ = now + std::max<uint64_t>(shortest / 4, 1);
@@ -285,6 +287,16 @@ void OfiTransport::Core::tick() {
     wire_->close(LinkId(entry.first));
     return true;
   });
+}
+
+// This loop was held up: the machine is overloaded, or was asleep, or a callback took long. What the peers
+// said meanwhile may not be here yet, and they may have been held up as well.
+void OfiTransport::Core::forgive(uint64_t late_ms) {
+  const uint64_t now = now_ms();
+  for (const auto& [id, connection] : connections_) {
+    connection->last_heard_ms = std::min(connection->last_heard_ms + late_ms, now);
+    connection->deadline_ms = std::min(connection->deadline_ms + late_ms, now + options_.connect_timeout_ms);
+  }
 }
 
 void OfiTransport::Core::check_silence(uint64_t now) {

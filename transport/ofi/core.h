@@ -85,6 +85,7 @@ class OfiTransport::Core final : public WireEvents {
   bool run_timers();
   bool run_deferred();
   void tick();
+  void forgive(uint64_t late_ms);
   void check_silence(uint64_t now);
   uint64_t wait_limit(uint64_t max_wait_ms) const;
 
