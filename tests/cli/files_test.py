@@ -127,6 +127,30 @@ class Files(PoolTest):
         self.assertEqual(len(self.servers()), 1)
 
 
+class Looking(PoolTest):
+    def test_dump_prints_the_log_and_shards_of_a_stopped_pool(self):
+        self.up("--drain", "idle")
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        self.fails(self.sluice("dump", self.pool / "hot" / "hot.pool"), 1, "hot.pool")
+        self.kill_server()
+        self.assertIn("write", self.ok(self.sluice("dump", self.pool / "hot" / "hot.pool")).out)
+        self.up()
+        self.ok(self.sluice("down"))
+        shards = [p for p in (self.pool / "targets" / "t0" / "shards").rglob("*") if p.is_file()]
+        self.assertTrue(shards)
+        self.assertIn("stripe", self.ok(self.sluice("dump", shards[0])).out)
+        self.fails(self.sluice("dump", self.scratch / "nothing"), 3, "nothing")
+        self.assertNotEqual(self.sluice("dump", self.file("noise")).code, 0)
+
+    def test_the_lock_table_can_be_tried_out(self):
+        script = self.scratch / "script"
+        script.write_text("grant a PW 0 100 noexpand\ntry b PW 50 60\nshow\n")
+        out = self.ok(self.sluice("locktable", script)).out
+        self.assertIn("a granted L1 PW [0, 100)", out)
+        self.assertIn("dropped", out)
+        self.fails(self.sluice("locktable", self.scratch / "nothing"), 3, "nothing")
+
+
 class ExitCodes(PoolTest):
     def test_wrong_usage_is_two(self):
         for words in (["nonsense"], ["up", "--nonsense"], ["cp", "sluice:/x"], ["stat"], ["run", "-n", "zero", "--", "true"],
@@ -140,7 +164,7 @@ class ExitCodes(PoolTest):
         self.ok(self.sluice("--version"))
         text = self.ok(self.sluice("--help")).out
         self.assertIn("Exit codes", text)
-        for command in ("up", "down", "run", "status", "ls", "stat", "cp", "rm", "explain", "persist", "doctor", "preload", "libs"):
+        for command in ("up", "down", "run", "status", "ls", "stat", "cp", "rm", "explain", "persist", "doctor", "preload", "libs", "locktable", "dump"):
             self.assertIn(command, text)
             self.assertIn("Example: ", self.ok(self.sluice(command, "--help")).out)
 

@@ -17,18 +17,25 @@ SLUICE = str(BIN / "sluice")
 SLUICED = str(BIN / "sluiced")
 TIMEOUT_S = 120
 
-# Waits for the end of its standard input, which comes when the test ends, however it does; then ends the servers that hold a
-# pool in the scratch directory and removes it.
+# Waits for the end of its standard input, which comes when the test ends, however it does; then ends every `sluice` and
+# `sluiced` that was started with a path in the scratch directory, until there are none, and removes it.
 GUARD = r"""
-import glob, os, shutil, signal, sys
+import os, shutil, signal, sys
 sys.stdin.read()
-for lock in glob.glob(sys.argv[1] + "/**/lock", recursive=True):
-    try:
-        pid = int(open(lock).read())
-        if os.path.basename(os.readlink(f"/proc/{pid}/exe")).split()[0] == "sluiced":
+def ours():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe")).split()[0]
+            if name in ("sluice", "sluiced") and sys.argv[1] in open(f"/proc/{pid}/cmdline", errors="replace").read():
+                yield int(pid)
+        except OSError:
+            pass
+while pids := list(ours()):
+    for pid in pids:
+        try:
             os.kill(pid, signal.SIGKILL)
-    except (OSError, ValueError):
-        pass
+        except OSError:
+            pass
 shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 

@@ -61,7 +61,7 @@ class Run(PoolTest):
         program = int((self.scratch / "pid").read_text())
         run.send_signal(signal.SIGTERM)
         _, err = run.communicate(timeout=60)
-        self.assertNotEqual(run.returncode, 0, err)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, err)
         self.wait_until(lambda: not alive(program), "the program ends")
         self.assertEqual(self.servers(), [])
 

@@ -67,17 +67,20 @@ Result<std::vector<std::string>> mpirun_command(const RunOptions& options, const
   return command;
 }
 
-// Waits for our child and passes on what is sent to us. What the terminal sends, it sends to the child as
-// well.
+// Waits for our child and passes on what is sent to us. What the terminal sends, it sends to the child as well. Answers the
+// child's exit code, or, since mpirun has no code of its own for that, what a shell would call the end by the signal.
 int wait_passing_signals(pid_t child, const UniqueFd& process, const Signals& signals) {
+  int signalled = 0;
   while (true) {
     pollfd waiting[] = {{process.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
     if (::poll(waiting, 2, -1) < 0) continue;
-    while (auto signal = signals.next())
-      if (signal->ssi_code != SI_KERNEL) ::kill(child, static_cast<int>(signal->ssi_signo));
+    while (auto signal = signals.next()) {
+      signalled = static_cast<int>(signal->ssi_signo);
+      if (signal->ssi_code != SI_KERNEL) ::kill(child, signalled);
+    }
     int status = 0;
     if (waiting[0].revents != 0 && ::waitpid(child, &status, WNOHANG) == child)
-      return shell_exit_code(status);
+      return signalled != 0 ? 128 + signalled : shell_exit_code(status);
   }
 }
 
@@ -114,6 +117,7 @@ int run_run(const RunOptions& options) {
   if (!process) return report_as(process.error(), kRunNoCommand);
   const int code = wait_passing_signals(*child, *process, *signals);
 
+  if (code > 128) say("the program was stopped; what it had not synced or closed is dropped");
   say_where(*pool);
   uint64_t most = 0;
   std::optional<Progress> progress;
