@@ -248,6 +248,7 @@ class DrainThread final : public Drain {
   };
 
   void run();
+  bool told() const { return stopping_ || kicked_ || drain_all_ || wanted_; }
   Decision decide();
   void after_round(const Result<>& outcome, bool moved_any, std::unique_lock<std::mutex>& lock);
   // Tells waiting writers, without the mutex.
@@ -348,7 +349,8 @@ Result<> DrainThread::run_once(bool include_open) {
   Result<> first;
   const auto keep = [&](const Result<>& outcome) {
     if (outcome || !first) return;
-    // A container that was removed has nothing to drain any more; whoever removed it makes the hot tier forget it.
+    // A container that was removed has nothing to drain any more; whoever removed it makes the hot tier
+    // forget it.
     if (outcome.error().code == ErrorCode::kNotFound) return;
     first = outcome;
   };
@@ -410,13 +412,12 @@ DrainThread::Decision DrainThread::decide() {
 
 void DrainThread::run() {
   std::unique_lock lock(mutex_);
-  const auto told = [&] { return stopping_ || kicked_ || drain_all_ || wanted_; };
   while (!stopping_) {
     const Decision decision = decide();
     const bool all = std::exchange(drain_all_, false);
     const bool kicked = std::exchange(kicked_, false);
     if (!decision.go) {
-      wake_.wait_for(lock, ms(options_.poll_ms), told);
+      wake_.wait_for(lock, ms(options_.poll_ms), [&] { return told(); });
       continue;
     }
     const uint64_t before = bytes_drained_;
@@ -449,8 +450,9 @@ void DrainThread::after_round(const Result<>& outcome, bool moved_any, std::uniq
   failures_ = 0;
   blocked_.clear();
   if (!wanted_) {
-    // Watermarks that stay high although nothing more can be moved: others have to finish first.
-    if (pressing_ && !moved_any) wake_.wait_for(lock, ms(options_.poll_ms), stopped);
+    // Nothing more can be moved now, perhaps because others have to finish first: no reason to look again at
+    // once.
+    if (!moved_any) wake_.wait_for(lock, ms(options_.poll_ms), [&] { return told(); });
     return;
   }
   const Length length = *wanted_;

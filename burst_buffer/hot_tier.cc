@@ -269,14 +269,16 @@ Result<uint64_t> StagedHotTier::write_locked(TxnId txn, std::span<const Extent> 
   if (open == nullptr) return fail(not_found(txn).error());
   auto parts = parts_of(extents, slab, checksums);
   if (!parts) return fail(parts.error());
-  WriteRecord record{
-      txn, open->container, Epoch(0), 0, slab, {checksums.begin(), checksums.end()}, std::move(*parts)};
+  // One LogRecord all the way: converting it at each call would copy its lists.
+  LogRecord record(WriteRecord{
+      txn, open->container, Epoch(0), 0, slab, {checksums.begin(), checksums.end()}, std::move(*parts)});
   if (auto ok = make_room(encoded_bytes(record), Room::kGrowing); !ok) return fail(ok.error());
-  record.record = log_.next_sequence();
+  const uint64_t number = log_.next_sequence();
+  std::get<WriteRecord>(record).record = number;
   log_.append(record);
   apply_open(record, txn);
-  last_record_.store(record.record, std::memory_order_release);
-  return record.record;
+  last_record_.store(number, std::memory_order_release);
+  return number;
 }
 
 Result<uint64_t> StagedHotTier::truncate(TxnId txn, Length size) {
