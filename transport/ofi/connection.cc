@@ -81,7 +81,8 @@ bool flush_frames(Connection& c, Wire& wire, uint64_t now_ms) {
 
 bool start_chunks(Connection& c, Wire& wire, uint64_t& next_cookie) {
   if (c.state == Connection::State::kGreeting) return true;
-  while (!c.rmas.empty() && c.chunks.size() < kRmaChunksInFlight) {
+  while (!c.rmas.empty() && c.chunks.size() < kRmaChunksInFlight &&
+         c.rma_bytes_in_flight < kRmaBytesInFlight) {
     const std::shared_ptr<RmaRequest> request = c.rmas.front();
     if (request->failed || request->started == request->length) {
       c.rmas.pop_front();
@@ -98,10 +99,21 @@ bool start_chunks(Connection& c, Wire& wire, uint64_t& next_cookie) {
     if (accepted != Accepted::kYes) return accepted == Accepted::kFull;
     request->started += chunk.length;
     ++request->in_flight;
-    c.chunks.emplace(chunk.cookie, request);
+    c.rma_bytes_in_flight += chunk.length;
+    c.chunks.emplace(chunk.cookie, StartedChunk{request, chunk.length});
     if (request->started == request->length) c.rmas.pop_front();
   }
   return true;
+}
+
+std::shared_ptr<RmaRequest> finish_chunk(Connection& c, uint64_t cookie) {
+  const auto at = c.chunks.find(cookie);
+  if (at == c.chunks.end()) return nullptr;
+  const StartedChunk chunk = std::move(at->second);
+  c.chunks.erase(at);
+  c.rma_bytes_in_flight -= chunk.length;
+  --chunk.request->in_flight;
+  return chunk.request;
 }
 
 Result<std::optional<std::span<const std::byte>>> take_data(Connection& c, const Frame& frame) {
@@ -126,7 +138,8 @@ Result<std::optional<std::span<const std::byte>>> take_data(Connection& c, const
 std::vector<std::shared_ptr<RmaRequest>> take_requests(Connection& c) {
   std::vector<std::shared_ptr<RmaRequest>> requests;
   // In flight first: they were asked for earlier. One request may have several chunks.
-  std::vector<std::pair<uint64_t, std::shared_ptr<RmaRequest>>> flying(c.chunks.begin(), c.chunks.end());
+  std::vector<std::pair<uint64_t, std::shared_ptr<RmaRequest>>> flying;
+  for (const auto& [cookie, chunk] : c.chunks) flying.emplace_back(cookie, chunk.request);
   std::sort(flying.begin(), flying.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   const auto add = [&](const std::shared_ptr<RmaRequest>& request) {
     if (std::find(requests.begin(), requests.end(), request) == requests.end()) requests.push_back(request);
@@ -143,6 +156,7 @@ std::vector<std::shared_ptr<RmaRequest>> take_requests(Connection& c) {
     requests.push_back(request);
   }
   c.chunks.clear();
+  c.rma_bytes_in_flight = 0;
   c.rmas.clear();
   return requests;
 }

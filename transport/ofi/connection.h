@@ -13,8 +13,9 @@
 namespace sluice::transport {
 
 inline constexpr size_t kRmaChunkBytes = 1024 * 1024;
-inline constexpr size_t kRmaChunksInFlight = 4;  // per connection
-inline constexpr size_t kMaxQueuedRmas = 16384;  // per connection; then kBusy
+inline constexpr size_t kRmaBytesInFlight = 4 * kRmaChunkBytes;  // per connection
+inline constexpr size_t kRmaChunksInFlight = 32;                 // per connection
+inline constexpr size_t kMaxQueuedRmas = 16384;                  // per connection; then kBusy
 
 struct RmaRequest {
   Direction direction = Direction::kPull;
@@ -29,6 +30,12 @@ struct RmaRequest {
   std::optional<Error> failed;
 
   bool finished() const { return in_flight == 0 && (failed.has_value() || started == length); }
+};
+
+// A chunk under way.
+struct StartedChunk {
+  std::shared_ptr<RmaRequest> request;
+  size_t length = 0;
 };
 
 struct Connection {
@@ -59,8 +66,9 @@ struct Connection {
   bool assembling = false;
   std::vector<std::byte> partial_message;
 
-  std::deque<std::shared_ptr<RmaRequest>> rmas;                      // with chunks still to start
-  std::unordered_map<uint64_t, std::shared_ptr<RmaRequest>> chunks;  // in flight, by cookie
+  std::deque<std::shared_ptr<RmaRequest>> rmas;       // with chunks still to start
+  std::unordered_map<uint64_t, StartedChunk> chunks;  // in flight, by cookie
+  size_t rma_bytes_in_flight = 0;
 
   bool rma_outstanding() const { return !rmas.empty() || !chunks.empty(); }
   bool all_sent() const { return !greeting && messages.empty() && !farewell; }
@@ -74,6 +82,9 @@ bool flush_frames(Connection& connection, Wire& wire, uint64_t now_ms);
 
 // Starts as many chunks as may be in flight. False when the link is of no more use.
 bool start_chunks(Connection& connection, Wire& wire, uint64_t& next_cookie);
+
+// Takes the chunk of a finished piece of RMA out; null when there is none of that cookie.
+std::shared_ptr<RmaRequest> finish_chunk(Connection& connection, uint64_t cookie);
 
 // Takes a data frame. The message, when it is whole now: it lies in the frame or in
 // connection.partial_message.

@@ -30,11 +30,8 @@ void OfiTransport::Core::on_link_lost(LinkId link, const Error& reason) {
 void OfiTransport::Core::on_rma_done(LinkId link, uint64_t cookie, const Result<>& outcome) {
   Connection* connection = find(link);
   if (connection == nullptr) return;
-  const auto at = connection->chunks.find(cookie);
-  if (at == connection->chunks.end()) return;
-  const std::shared_ptr<RmaRequest> request = std::move(at->second);
-  connection->chunks.erase(at);
-  --request->in_flight;
+  const std::shared_ptr<RmaRequest> request = finish_chunk(*connection, cookie);
+  if (request == nullptr) return;
   if (outcome && wire_->rma_shows_life()) connection->last_heard_ms = now_ms();
   if (!outcome && !request->failed) request->failed = outcome.error();
   advance(*connection);  // may not call back

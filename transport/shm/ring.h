@@ -21,8 +21,8 @@
 // record is a 4-byte length, the bytes, and padding to 8; it may wrap around the end.
 namespace sluice::transport {
 
-inline constexpr size_t kRingBytes = 128 * 1024;  // a power of two
-inline constexpr size_t kRingRecordBytes = 32 * 1024;
+inline constexpr size_t kRingBytes = 256 * 1024;  // a power of two
+inline constexpr size_t kRingRecordBytes = 64 * 1024;
 
 // What one side writes, each word on its own cache line. Zero at first.
 struct RingSide {
