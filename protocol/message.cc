@@ -2,6 +2,8 @@
 
 #include <flatbuffers/flatbuffers.h>
 
+#include <cstring>
+
 #include "base/checksum.h"
 
 namespace sluice::protocol {
@@ -161,7 +163,38 @@ std::vector<std::byte> encode_error(uint64_t id, const Error& error) {
   return encode(id, std::move(failed));
 }
 
+namespace {
+
+// The Verifier keeps a hostile vector inside the buffer, but not its structs on their boundaries.
+template <class Struct>
+bool aligned(const flatbuffers::Vector<const Struct*>* structs) {
+  return structs == nullptr || reinterpret_cast<uintptr_t>(structs->Data()) % alignof(Struct) == 0;
+}
+
+template <class Struct>
+bool aligned(const Struct* one) {
+  return reinterpret_cast<uintptr_t>(one) % alignof(Struct) == 0;
+}
+
+bool structs_aligned(const wire::Message& message) {
+  if (const auto* write = message.body_as_Write())
+    return aligned(write->extents()) && aligned(write->source());
+  if (const auto* read = message.body_as_Read())
+    return aligned(read->extents()) && aligned(read->destination());
+  if (const auto* lock = message.body_as_Lock()) return aligned(lock->extents());
+  if (const auto* granted = message.body_as_Granted()) return aligned(granted->answers());
+  return true;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<wire::MessageT>> decode(std::span<const std::byte> bytes) {
+  std::vector<uint64_t> moved;  // a message that does not begin on a boundary, moved to one
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(uint64_t) != 0) {
+    moved.resize((bytes.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+    std::memcpy(moved.data(), bytes.data(), bytes.size());
+    bytes = std::as_bytes(std::span(moved)).first(bytes.size());
+  }
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/16, /*max_tables=*/1024);
   if (bytes.size() < 8 || !wire::VerifyMessageBuffer(verifier))
@@ -170,6 +203,7 @@ Result<std::unique_ptr<wire::MessageT>> decode(std::span<const std::byte> bytes)
   // An unknown type passes the Verifier (it may come from a newer version) but cannot be unpacked.
   if (message->body_type() > wire::Body::MAX || message->body() == nullptr)
     return refuse("a message of unknown type");
+  if (!structs_aligned(*message)) return refuse("a message whose parts do not lie where they may");
   std::unique_ptr<wire::MessageT> unpacked(message->UnPack());
   if (auto ok = check_meaning(unpacked->body); !ok) return fail(ok.error());
   return unpacked;

@@ -51,6 +51,12 @@ bool lies_inside(const PlacedExtent& placed, const StripeShape& shape) {
          placed.extent.length().value <= shape.data.value - placed.place.offset;
 }
 
+// The Verifier keeps a hostile vector inside the buffer, but not its structs on their boundaries.
+template <class Struct>
+bool aligned(const flatbuffers::Vector<const Struct*>& structs) {
+  return reinterpret_cast<uintptr_t>(structs.Data()) % alignof(Struct) == 0;
+}
+
 Result<std::vector<StripeRecord>> read_stripes(const wire::Step& step, ContainerId container) {
   std::vector<StripeRecord> stripes;
   if (step.stripes() == nullptr) {
@@ -59,6 +65,7 @@ Result<std::vector<StripeRecord>> read_stripes(const wire::Step& step, Container
     return stripes;
   }
   if (step.stripes()->size() > kMaxStepStripes) return bad("there are too many stripes");
+  if (!aligned(*step.stripes())) return bad("its stripes do not lie where they may");
   const size_t target_count = step.targets() == nullptr ? 0 : step.targets()->size();
   size_t next_target = 0;
   std::set<StripeId> seen;
@@ -94,6 +101,7 @@ Result<ManifestStep> read_step(const wire::Step& raw, ContainerId container) {
   step.stripes = *std::move(stripes);
   if (raw.extents() == nullptr) return step;
   if (raw.extents()->size() > kMaxStepExtents) return bad("there are too many extents");
+  if (!aligned(*raw.extents())) return bad("its extents do not lie where they may");
   step.extents.reserve(raw.extents()->size());
   for (const wire::Extent* e : *raw.extents()) {
     const PlacedExtent placed{{Offset(e->begin()), Offset(e->end())}, {StripeId(e->stripe()), e->offset()}};

@@ -28,7 +28,7 @@ void feed(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   feed(std::as_bytes(std::span(data, size)));
   std::array<std::byte, kShardHeaderBytes> sealed{};
-  std::memcpy(sealed.data(), data, std::min(size, sealed.size()));
+  std::copy_n(reinterpret_cast<const std::byte*>(data), std::min(size, sealed.size()), sealed.begin());
   const uint32_t crc = crc32c(std::span(sealed).first(kShardHeaderBytes - 4));
   std::memcpy(sealed.data() + kShardHeaderBytes - 4, &crc, sizeof crc);
   feed(sealed);

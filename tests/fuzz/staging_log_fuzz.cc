@@ -1,6 +1,7 @@
 // The memory of a hot tier's pool may hold anything: opening it must end in an error or in a tier that works.
 // The input is taken as the records of a log half in an otherwise good pool: once as it is, and once with
 // each record's length, checksum, generation and sequence put right, which lets the deeper layers be reached.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -94,7 +95,7 @@ void feed(std::span<const std::byte> records, bool sealed) {
   const auto half =
       memory.subspan(layout.half_offset(0) + kHalfHeaderBytes, layout.half_bytes - kHalfHeaderBytes);
   const size_t bytes = std::min(records.size(), half.size());
-  std::memcpy(half.data(), records.data(), bytes);
+  std::copy_n(records.begin(), bytes, half.begin());
   if (sealed) seal(half.first(bytes));
   (void)dump_staging_log(memory);
   const bool good = check_pool(memory).has_value();
