@@ -17,15 +17,23 @@ namespace {
 
 constexpr std::string_view kDrainPolicies[] = {"immediate", "on_sync", "watermark", "idle"};
 
-// What a directory may hold and still become a pool: nothing, or what an interrupted format() left.
-Result<> check_fit_for_pool(const PoolPaths& paths) {
+bool is_pool_or_becomes_one(const PoolPaths& paths) {
   std::error_code ec;
-  if (fs::exists(paths.config(), ec) || fs::exists(paths.formatting(), ec)) return {};
+  return fs::exists(paths.config(), ec) || fs::exists(paths.formatting(), ec);
+}
+
+// What a directory may hold and still become a pool: nothing, or what an interrupted format() left. Another
+// process may be formatting it at this moment: whatever of a pool is seen, the mark or pool.toml is there
+// before and after it.
+Result<> check_fit_for_pool(const PoolPaths& paths) {
+  if (is_pool_or_becomes_one(paths)) return {};
+  std::error_code ec;
   fs::directory_iterator entries(paths.pool, ec);
   if (ec) return fail(errno_error(ec.value(), "read the directory", paths.pool.string()));
   for (const auto& entry : entries) {
     const std::string name = entry.path().filename();
-    if (name == "lock" || name == "sluiced.log") continue;
+    if (name == "lock" || name == "sluiced.log" || name.starts_with("formatting.")) continue;
+    if (is_pool_or_becomes_one(paths)) return {};
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("{} is not empty and is no pool (it holds '{}'); name a new or an empty directory",

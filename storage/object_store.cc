@@ -362,7 +362,7 @@ Result<ReadReport> Store::read(ContainerId id, Extent extent, std::span<std::byt
   ReadReport report;
   Offset at = extent.begin;
   const auto zero_until = [&](Offset end) {
-    std::memset(out.data() + (at - extent.begin).value, 0, (end - at).value);
+    if (at < end) std::memset(out.data() + (at - extent.begin).value, 0, (end - at).value);
   };
   for (const auto& [placed, pin] : *pieces) {
     zero_until(placed.extent.begin);
