@@ -123,12 +123,21 @@ class PoolTest(unittest.TestCase):
         pids = []
         for lock in glob.glob(str(self.scratch) + "/**/lock", recursive=True):
             try:
-                pid = int(open(lock, encoding="ascii").read())
+                pid = int(pathlib.Path(lock).read_text(encoding="ascii"))
                 if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "sluiced":
                     pids.append(pid)
             except (OSError, ValueError):
                 continue
         return pids
+
+
+def stopped(pid):
+    """A stop reaches the threads of a process one after another."""
+    states = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat", encoding="ascii", errors="replace") as stat:
+            states.append(stat.read().rsplit(")", 1)[1].split()[0])
+    return all(state == "T" for state in states)
 
 
 def alive(pid):

@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from harness import SLUICE, SLUICED, PoolTest, alive, cpu_seconds
+from harness import SLUICE, SLUICED, PoolTest, alive, cpu_seconds, stopped
 
 
 class UpAndDown(PoolTest):
@@ -238,6 +238,7 @@ class WhatGoesWrong(PoolTest):
         self.up()
         pid = self.server_pid()
         os.kill(pid, signal.SIGSTOP)
+        self.wait_until(lambda: stopped(pid), "every thread of the server has stopped")
         try:
             self.fails(self.sluice("status"), 5, self.pool)
         finally:
