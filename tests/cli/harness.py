@@ -141,10 +141,11 @@ def stopped(pid):
 
 
 def alive(pid):
-    """A zombie is not alive: its parent may be a process that never looks."""
+    """A zombie is not alive: its parent may be a process that never looks. But as long as one of its threads is left, it
+    holds its files and locks."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
 
