@@ -79,7 +79,8 @@ using SharedHandle = std::string;
 // An open file: one transaction at a time, shared by all who attached to the handle. Its writes are seen
 // through the handle at once, by everybody else when sync() or close() committed them. When a sharer's
 // process dies without closing, the transaction can no longer commit: sync() fails with kAborted, and the
-// file stays at its last synced state.
+// file stays at its last synced state. A write that failed has the same end: from then on flush(), sync() and
+// a committing close() of that process fail, so that no sharer commits a transaction that lacks a write.
 class File {
  public:
   virtual ~File() = default;  // without close(): like close(false)

@@ -103,6 +103,7 @@ class RemoteFile final : public File, public Recoverable {
   // heard from us since it was last started: then our recovery is behind us.
   Result<> flush() override {
     if (auto open = check_open(); !open) return open;
+    if (auto whole = check_whole(); !whole) return whole;
     auto heard = core_.ask<wire::DoneT>(wire::RenewT{});
     if (!heard) return fail(heard.error());
     return check_open();
@@ -110,6 +111,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> sync() override {
     if (auto open = check_open(); !open) return fail(open.error());
+    if (auto whole = check_whole(); !whole) return fail(whole.error());
     wire::SyncT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -124,7 +126,8 @@ class RemoteFile final : public File, public Recoverable {
     wire::CloseT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
-    ask.commit = commit && owner_;
+    const auto whole = check_whole();
+    ask.commit = commit && owner_ && whole;
     auto closed = core_.ask<wire::SyncedT>(std::move(ask));
     const auto why_lost = lost_error();
     (void)core_.wait_for<bool>([this](auto done) {
@@ -133,6 +136,7 @@ class RemoteFile final : public File, public Recoverable {
       done(true);
     });
     if (why_lost) return fail(*why_lost);
+    if (commit && !whole) return whole;
     if (!closed) return fail(closed.error());
     return {};
   }
@@ -195,6 +199,22 @@ class RemoteFile final : public File, public Recoverable {
     if (closed_) return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
     if (const auto why = lost_error()) return fail(*why);
     return {};
+  }
+  // A transaction that lacks a write is no state that anybody meant.
+  Result<> check_whole() const {
+    const std::lock_guard lock(lost_mutex_);
+    if (!failed_write_) return {};
+    return fail(*failed_write_);
+  }
+  void note_failed_write(const Error& why) {
+    if (why.code == ErrorCode::kAccess) return;  // a handle for reading: there is nothing to commit
+    const std::lock_guard lock(lost_mutex_);
+    if (failed_write_) return;
+    failed_write_ =
+        Error(ErrorCode::kAborted, "an earlier write to " + opened_.path +
+                                       " failed, so nothing since its last sync is committed; open it again "
+                                       "and write again (" +
+                                       why.message + ")");
   }
   std::optional<Error> lost_error() const {
     const std::lock_guard lock(lost_mutex_);
@@ -261,6 +281,7 @@ class RemoteFile final : public File, public Recoverable {
     if (auto error = transfer.error()) {
       error->message += " (" + std::to_string(transfer.bytes()) + " bytes were " +
                         (writing ? "written" : "read") + " before)";
+      if (writing) note_failed_write(*error);
       return fail(*error);
     }
     return transfer.bytes();
@@ -376,7 +397,8 @@ class RemoteFile final : public File, public Recoverable {
   std::atomic<bool> closed_{false};
   uint64_t last_record_ = 0;  // newest acknowledged; loop thread
   mutable std::mutex lost_mutex_;
-  std::optional<Error> lost_;  // why the file cannot go on
+  std::optional<Error> lost_;          // why the file cannot go on
+  std::optional<Error> failed_write_;  // why its transaction cannot commit
 };
 
 }  // namespace

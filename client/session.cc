@@ -103,9 +103,8 @@ void Session::retry_later(const Error& why) {
   });
 }
 
-// The service stayed away. What was asked fails; a later call tries again.
+// The service stayed away. What was asked fails; a later call tries once more, and waits no second time.
 void Session::give_up(const Error& why) {
-  away_since_ms_.reset();
   Error error(ErrorCode::kUnavailable, why.message);
   error.mark_retryable().mark_outcome_unknown();
   fail_all(error);

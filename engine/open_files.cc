@@ -74,7 +74,6 @@ Result<wire::FileInfoT> describe(const Parts& parts, const storage::ContainerInf
 }
 
 OpenFiles::OpenFiles(Context& context, uint64_t secret_seed) : context_(context), secrets_(secret_seed) {
-  recovered_record_ = context_.parts.hot.last_record();
   // The session field of a transaction's record holds the handle: handles outlive sessions and restarts.
   for (const auto& open : context_.parts.hot.open_transactions())
     unclaimed_[HandleId(open.session.value)] = open.txn;
@@ -271,7 +270,7 @@ void OpenFiles::recovered(const Request& request, const Message& message, Found 
   }
   if (ask.owner) file->owner = request.session;
   file->sharers.insert(request.session);
-  if (ask.last_record > recovered_record_ && !file->broken) {
+  if (!file->broken && ask.last_record != 0 && !context_.parts.hot.survived(ask.last_record)) {
     Error lost(ErrorCode::kAborted, "writes to " + file->path +
                                         " that had been accepted were lost when the service's machine went "
                                         "down; the file stands at its last sync");

@@ -94,7 +94,6 @@ class OpenFiles {
   SeededRng secrets_;
   std::map<HandleId, OpenFile> files_;
   std::map<HandleId, TxnId> unclaimed_;  // open transactions of before the restart
-  uint64_t recovered_record_ = 0;        // the newest record that survived the restart
   bool recovering_ = true;
 };
 

@@ -234,6 +234,49 @@ TEST_F(ServiceTest, a_sync_takes_in_the_writes_of_other_threads_that_were_under_
     EXPECT_EQ(get(*reader, i * 200'000, 200'000), pattern(200'000, i)) << i;
 }
 
+TEST_F(ServiceTest, after_a_failed_write_nothing_is_committed_and_the_last_sync_stands) {
+  const auto good = pattern(3 * kMiB, 1);
+  auto file = open("/torn", creating());
+  ASSERT_TRUE(put(*file, 0, good));
+  ASSERT_TRUE(file->sync());
+  ASSERT_TRUE(client_->wait_drained("/", 20'000));
+  auto other_client = connect();
+  auto sharer = other_client->attach(file->share());
+  ASSERT_TRUE(sharer);
+  const auto targets = service_.pool() / "targets";
+  const auto away = service_.pool() / "targets.away";
+  std::filesystem::rename(targets, away);
+  Result<uint64_t> written = uint64_t{0};
+  for (uint64_t i = 0; i < 40 && written; ++i) written = put(**sharer, i * kMiB, pattern(kMiB, 50 + i));
+  ASSERT_FALSE(written) << "40 MiB went through a hot tier of 32 MiB that could not drain";
+  EXPECT_EQ(written.error().code, ErrorCode::kNoSpace) << written.error().message;
+  std::filesystem::rename(away, targets);
+  EXPECT_EQ((*sharer)->flush().error().code, ErrorCode::kAborted);
+  EXPECT_EQ((*sharer)->sync().error().code, ErrorCode::kAborted);
+  EXPECT_EQ((*sharer)->close(true).error().code, ErrorCode::kAborted);
+  ASSERT_TRUE(file->close(false));
+  auto reader = open("/torn", {});
+  EXPECT_EQ(reader->size().value(), good.size());
+  EXPECT_EQ(get(*reader, 0, good.size()), good);
+}
+
+TEST_F(ServiceTest, an_owner_whose_write_failed_does_not_commit_by_closing) {
+  const auto good = pattern(100'000, 1);
+  auto file = open("/owner", creating());
+  ASSERT_TRUE(put(*file, 0, good));
+  ASSERT_TRUE(file->sync());
+  const auto targets = service_.pool() / "targets";
+  const auto away = service_.pool() / "targets.away";
+  std::filesystem::rename(targets, away);
+  Result<uint64_t> written = uint64_t{0};
+  for (uint64_t i = 0; i < 40 && written; ++i) written = put(*file, i * kMiB, pattern(kMiB, 50 + i));
+  ASSERT_FALSE(written);
+  std::filesystem::rename(away, targets);
+  EXPECT_EQ(file->close(true).error().code, ErrorCode::kAborted);
+  auto reader = open("/owner", {});
+  EXPECT_EQ(get(*reader, 0, 2 * good.size()), good);
+}
+
 class LazyDrainTest : public ServiceTest {
  protected:
   LazyDrainTest() {
