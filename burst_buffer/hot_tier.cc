@@ -317,8 +317,9 @@ Result<> StagedHotTier::persist() {
   return {};
 }
 
-// Write ordering: slabs of the transaction -> all records so far -> the commit record, each durable before
-// the next is stored. A crash before the last leaves the transaction open with all its records; after it,
+// Write ordering: the transaction's slabs are durable before its commit record is stored. The record itself
+// needs no flush of its own: it counts only when every record before it is whole, so one flush of the log's
+// tail decides. A crash before that leaves the transaction open, up to its last surviving record; after it,
 // committed whole.
 Result<CommitInfo> StagedHotTier::commit(TxnId txn) {
   if (auto ok = persist_slabs(txn); !ok) return fail(ok.error());
@@ -343,7 +344,6 @@ Result<CommitInfo> StagedHotTier::commit_locked(TxnId txn) {
     apply_durable(record);
     return info;
   }
-  if (auto ok = persist_log(); !ok) return fail(ok.error());
   log_.append(record);
   if (auto ok = persist_log(); !ok) {
     Error error = ok.error();

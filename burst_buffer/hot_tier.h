@@ -107,7 +107,9 @@ struct PlacedPiece {
 
 // Thread-safe. Flushes never hold up readers: what changes the log goes through one mutex, what is read
 // through another that no I/O happens under. A transaction's own bytes are flushed before its commit takes
-// the log, so other writers wait only for the two small flushes of the commit's record.
+// the log, so other writers wait only for one small flush of the log's tail. Readers wait while a commit lays
+// its pieces over the committed ones, about 0.3 us for each (1.5 ms for 5000, the rest of a 140 ms commit to
+// a disk goes on beside them).
 //
 // After a failed flush nothing is known about what is durable: the tier then refuses every change (kIo, the
 // first failure's words) and goes on answering readers; a restart recovers from what the medium has. A commit

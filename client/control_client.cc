@@ -17,6 +17,7 @@ namespace sluice::client {
 namespace {
 
 constexpr size_t kMaxReplyBytes = 16 << 20;
+constexpr int kAskAgainMs = 20;
 using Time = std::chrono::steady_clock::time_point;
 
 tl::unexpected<Error> unavailable(const std::filesystem::path& pool, std::string_view why) {
@@ -24,6 +25,18 @@ tl::unexpected<Error> unavailable(const std::filesystem::path& pool, std::string
               fmt::format("no service answers for the pool {} ({}); start it with `sluice up --pool {}`",
                           pool.string(), why, pool.string()));
   return fail(error.mark_retryable());
+}
+
+tl::unexpected<Error> timed_out(const std::filesystem::path& pool) {
+  Error error(ErrorCode::kTimedOut,
+              fmt::format("the service of the pool {} did not answer in time; its log is {}", pool.string(),
+                          (pool / "sluiced.log").string()));
+  return fail(error.mark_retryable());
+}
+
+// The connection ended before the answer: to be asked again.
+tl::unexpected<Error> closed() {
+  return fail(ErrorCode::kBusy, "the connection was closed");
 }
 
 // A socket address holds 107 bytes; /proc/self/fd shortens any directory.
@@ -77,7 +90,7 @@ Result<> send_all(int fd, std::string_view text, Time deadline, const std::files
     } else if (errno == EAGAIN) {
       if (auto ready = wait_for(fd, POLLOUT, deadline, pool); !ready) return ready;
     } else if (errno != EINTR) {
-      return unavailable(pool, std::strerror(errno));
+      return closed();
     }
   }
   return {};
@@ -98,7 +111,7 @@ Result<std::string> receive_all(int fd, Time deadline, const std::filesystem::pa
     } else if (errno == EAGAIN) {
       if (auto ready = wait_for(fd, POLLIN, deadline, pool); !ready) return fail(ready.error());
     } else if (errno != EINTR) {
-      return unavailable(pool, std::strerror(errno));
+      return closed();
     }
   }
 }
@@ -108,7 +121,7 @@ Result<ControlReply> parse_reply(const std::string& text, const std::filesystem:
     return fail(ErrorCode::kProtocol,
                 fmt::format("what answers at {} is not a sluice service", (pool / "control.sock").string()));
   };
-  if (text.empty()) return unavailable(pool, "it closed the connection");
+  if (text.empty()) return closed();
   ControlReply reply;
   const size_t end = text.find("\r\n\r\n");
   if (!text.starts_with("HTTP/1.") || end == std::string::npos || text.size() < 12) return wrong();
@@ -117,11 +130,8 @@ Result<ControlReply> parse_reply(const std::string& text, const std::filesystem:
   return reply;
 }
 
-}  // namespace
-
-Result<ControlReply> control_request(const std::filesystem::path& pool, const std::string& method,
-                                     const std::string& target, uint64_t timeout_ms) {
-  const Time deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+Result<ControlReply> ask_once(const std::filesystem::path& pool, const std::string& method,
+                              const std::string& target, Time deadline) {
   auto socket = connect_to(pool);
   if (!socket) return fail(socket.error());
   ucred peer{};
@@ -136,6 +146,21 @@ Result<ControlReply> control_request(const std::filesystem::path& pool, const st
   auto reply = parse_reply(*text, pool);
   if (reply) reply->server_pid = peer.pid;
   return reply;
+}
+
+}  // namespace
+
+Result<ControlReply> control_request(const std::filesystem::path& pool, const std::string& method,
+                                     const std::string& target, uint64_t timeout_ms) {
+  const Time deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (true) {
+    auto reply = ask_once(pool, method, target, deadline);
+    if (reply || reply.error().code != ErrorCode::kBusy) return reply;
+    // Every request may be made twice. A server that closed without an answer is overloaded, or ends; when it
+    // has ended, the next connection is refused.
+    if (std::chrono::steady_clock::now() >= deadline) return timed_out(pool);
+    ::poll(nullptr, 0, kAskAgainMs);
+  }
 }
 
 }  // namespace sluice::client

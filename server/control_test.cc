@@ -238,6 +238,30 @@ TEST_F(ControlTest, ADeadServersSocketIsReplaced) {
   EXPECT_TRUE(answers());
 }
 
+TEST_F(ControlTest, TheClientAsksAgainWhenAConnectionIsClosedUnanswered) {
+  control_.reset();
+  const fs::path socket = pool_ / "control.sock";
+  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, socket.c_str(), socket.native().size() + 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  std::thread server([&] {
+    UniqueFd(::accept(listener.get(), nullptr, nullptr)).reset();
+    UniqueFd second(::accept(listener.get(), nullptr, nullptr));
+    char piece[1024];
+    ASSERT_GT(::recv(second.get(), piece, sizeof piece, 0), 0);
+    const std::string_view answer = "HTTP/1.1 200 OK\r\n\r\nhere";
+    ASSERT_EQ(::send(second.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(answer.size()));
+  });
+  auto reply = control_request(pool_, "GET", "/status", 60'000);
+  server.join();
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(reply->body, "here");
+}
+
 TEST_F(ControlTest, TheClientTellsNoPoolFromNoService) {
   auto nowhere = control_request(scratch_.path() / "nowhere", "GET", "/status", 1000);
   ASSERT_FALSE(nowhere);
