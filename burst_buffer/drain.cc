@@ -174,7 +174,10 @@ Result<> ContainerRound::drain_committed() {
     if (!outcome) return outcome;
     if (!recorded && !log_full) return recorded;
     if (last) {
-      if (auto ok = publish(work, placed); !ok) return ok;
+      if (auto ok = publish(work, placed); !ok) {
+        if (log_full && !ok.error().outcome_unknown) discard(placed);
+        return ok;
+      }
     }
     work.pin.reset();
     const uint64_t moved = bytes_of(placed);
@@ -249,6 +252,7 @@ class DrainThread final : public Drain {
 
   void run();
   bool told() const { return stopping_ || kicked_ || drain_all_ || wanted_; }
+  Result<> discard_dead();
   Decision decide();
   void after_round(const Result<>& outcome, bool moved_any, std::unique_lock<std::mutex>& lock);
   // Tells waiting writers, without the mutex.
@@ -347,18 +351,16 @@ void DrainThread::on_moved(uint64_t bytes) {
 
 Result<> DrainThread::run_once(bool include_open) {
   Result<> first;
-  const auto keep = [&](const Result<>& outcome) {
+  const auto keep = [&](ContainerId container, const Result<>& outcome) {
     if (outcome || !first) return;
-    // A container that was removed has nothing to drain any more; whoever removed it makes the hot tier
-    // forget it.
-    if (outcome.error().code == ErrorCode::kNotFound) return;
+    // A container that was removed has nothing to drain any more.
+    if (outcome.error().code == ErrorCode::kNotFound) {
+      const auto now = hot_.reconcile(container);
+      if (!now && now.error().code == ErrorCode::kNotFound) return;
+    }
     first = outcome;
   };
-  if (auto dead = hot_.placed(ContainerId(0), {})) {
-    for (const StripeId stripe : *dead) sink_.discard(stripe);
-  } else {
-    return fail(dead.error());
-  }
+  if (auto ok = discard_dead(); !ok) return ok;
   uint64_t moved_bytes = 0;
   const std::function<void(uint64_t)> moved = [&](uint64_t bytes) {
     moved_bytes += bytes;
@@ -366,7 +368,7 @@ Result<> DrainThread::run_once(bool include_open) {
   };
   for (const ContainerId container : hot_.undrained()) {
     if (stopping_) return first;
-    keep(ContainerRound(hot_, sink_, container, stopping_, moved).drain_committed());
+    keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).drain_committed());
   }
   if (!include_open) return first;
   std::set<ContainerId> with_open;
@@ -376,10 +378,17 @@ Result<> DrainThread::run_once(bool include_open) {
     if (partial && moved_bytes > 0) break;
     for (const ContainerId container : with_open) {
       if (stopping_) return first;
-      keep(ContainerRound(hot_, sink_, container, stopping_, moved).place_open(partial));
+      keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).place_open(partial));
     }
   }
   return first;
+}
+
+Result<> DrainThread::discard_dead() {
+  const auto dead = hot_.placed(ContainerId(0), {});
+  if (!dead) return fail(dead.error());
+  for (const StripeId stripe : *dead) sink_.discard(stripe);
+  return {};
 }
 
 DrainThread::Decision DrainThread::decide() {
@@ -394,8 +403,10 @@ DrainThread::Decision DrainThread::decide() {
   seen_activity_ = activity;
   if (wanted_ || pressing_) return {true, true};
 
-  const bool any = !hot_.undrained().empty();
-  if (!any) return {};
+  if (hot_.undrained().empty()) {
+    blocked_.clear();  // what could not be drained was removed
+    return {};
+  }
   if (drain_all_) return {true, false};
   switch (options_.policy) {
     case DrainPolicy::kImmediate:
@@ -413,6 +424,12 @@ DrainThread::Decision DrainThread::decide() {
 void DrainThread::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
+    if (hot_.usage().dead_stripes) {
+      // Whatever the policy: a full storage tier may wait for them.
+      lock.unlock();
+      if (auto ok = discard_dead(); !ok) log::warn("drain: {}", ok.error().message);
+      lock.lock();
+    }
     const Decision decision = decide();
     const bool all = std::exchange(drain_all_, false);
     const bool kicked = std::exchange(kicked_, false);

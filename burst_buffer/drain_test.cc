@@ -28,8 +28,7 @@ constexpr auto kPatience = std::chrono::seconds(20);
 class DrainTest : public ::testing::Test {
  protected:
   DrainTest() {
-    HotTier::Options options{"test.pool", kPoolBytes,
-                             [this](ContainerId c) { return std::optional(sink_.published(c)); }};
+    HotTier::Options options{"test.pool", kPoolBytes, [this](ContainerId c) { return sink_.find(c); }};
     auto opened = HotTier::open(options, domain_);
     EXPECT_TRUE(opened) << opened.error().message;
     hot_ = std::move(*opened);
@@ -62,6 +61,13 @@ class DrainTest : public ::testing::Test {
     begin(txn);
     put(txn, at, text);
     commit(txn);
+  }
+  // As the engine does it.
+  void remove_file() {
+    sink_.remove(kFile);
+    const auto dead = hot_->forget(kFile);
+    ASSERT_TRUE(dead) << dead.error().message;
+    for (const StripeId stripe : *dead) sink_.discard(stripe);
   }
   // Fails this step the first `times` times.
   void fail_next(const std::string& step, int times, const Error& error) {
@@ -229,11 +235,103 @@ TEST_F(DrainTest, a_container_forgotten_in_the_middle_of_its_round_is_no_error) 
     const std::lock_guard lock(mutex_);
     fail_step_ = [this](const std::string& step) -> Result<> {
       if (step != "publish") return {};
-      EXPECT_TRUE(hot_->forget(kFile));
-      return fail(ErrorCode::kNotFound, "the container was removed");
+      remove_file();
+      return {};
     };
   }
   EXPECT_TRUE(drain_->run_once(false));
+  EXPECT_THAT(sink_.stripes(), IsEmpty());
+}
+
+TEST_F(DrainTest, a_container_removed_while_a_stripe_is_placed_leaves_no_stripe) {
+  create();
+  write_and_commit(1, 0, std::string(14000, 'a'));
+  int places = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    fail_step_ = [&](const std::string& step) -> Result<> {
+      if (step == "place" && ++places == 3) remove_file();
+      return {};
+    };
+  }
+  EXPECT_TRUE(drain_->run_once(false));
+  EXPECT_THAT(sink_.stripes(), IsEmpty());
+  EXPECT_EQ(hot_->usage().bytes_used, 0u);
+}
+
+TEST_F(DrainTest, stripes_that_a_failed_round_placed_go_with_their_removed_container_under_every_policy) {
+  options_.policy = DrainPolicy::kWatermark;
+  create();
+  write_and_commit(1, 0, std::string(14000, 'a'));
+  fail_next("publish", 1, Error(ErrorCode::kNoSpace, "the metastore is full"));
+  EXPECT_EQ(drain_->run_once(false).error().code, ErrorCode::kNoSpace);
+  EXPECT_EQ(sink_.stripes().size(), 4u);
+  remove_file();
+  EXPECT_THAT(sink_.stripes(), IsEmpty());
+}
+
+TEST_F(DrainTest, a_removed_container_that_was_pinned_leaves_no_stripe_once_it_is_not_under_every_policy) {
+  options_.policy = DrainPolicy::kWatermark;
+  create();
+  write_and_commit(1, 0, std::string(14000, 'a'));
+  fail_next("publish", 1, Error(ErrorCode::kNoSpace, "the metastore is full"));
+  EXPECT_FALSE(drain_->run_once(false));
+  auto view = hot_->view(kFile, std::nullopt, Extent::at(Offset(0), Length(14000)));
+  ASSERT_TRUE(view);
+  sink_.remove(kFile);
+  EXPECT_THAT(*hot_->forget(kFile), IsEmpty());
+  drain_->start();
+  view = View{};
+  await([&] { return sink_.stripes().empty(); });
+  drain_->stop();
+}
+
+TEST_F(DrainTest, a_stripe_overwritten_before_it_could_be_published_is_removed) {
+  create();
+  write_and_commit(1, 0, std::string(4000, 'a'));
+  fail_next("publish", 1, Error(ErrorCode::kNoSpace, "the metastore is full"));
+  EXPECT_FALSE(drain_->run_once(false));
+  write_and_commit(2, 0, std::string(4000, 'b'));
+  ASSERT_TRUE(drain_->run_once(false));
+  ASSERT_TRUE(drain_->run_once(false));
+  EXPECT_EQ(sink_.contents(kFile), std::string(4000, 'b'));
+  EXPECT_EQ(sink_.stripes().size(), 1u);
+}
+
+TEST_F(DrainTest, a_blocked_state_ends_when_what_blocked_was_removed) {
+  create();
+  {
+    const std::lock_guard lock(mutex_);
+    fail_step_ = [](const std::string& step) -> Result<> {
+      if (step == "place") return fail(ErrorCode::kNoSpace, "no target has room");
+      return {};
+    };
+  }
+  write_and_commit(1, 0, "abc");
+  drain_->start();
+  await([&] { return drain_->status().state == "blocked: no target has room"; });
+  remove_file();
+  await([&] { return drain_->status().state == "idle"; });
+  drain_->stop();
+}
+
+TEST_F(DrainTest, a_container_that_the_sink_does_not_find_but_exists_is_an_error_not_a_removal) {
+  create();
+  write_and_commit(1, 0, "abc");
+  fail_next("place", 1, Error(ErrorCode::kNotFound, "a target's directory is gone"));
+  EXPECT_EQ(drain_->run_once(false).error().message, "a target's directory is gone");
+  EXPECT_EQ(hot_->unpublished_bytes(), 3u);
+  ASSERT_TRUE(drain_->run_once(false));
+  EXPECT_EQ(sink_.contents(kFile), "abc");
+}
+
+TEST_F(DrainTest, a_container_whose_removal_nobody_told_is_forgotten) {
+  create();
+  write_and_commit(1, 0, "abc");
+  sink_.remove(kFile);
+  EXPECT_TRUE(drain_->run_once(false));
+  EXPECT_THAT(hot_->undrained(), IsEmpty());
+  EXPECT_EQ(hot_->usage().bytes_used, 0u);
 }
 
 TEST_F(DrainTest, immediate_drains_by_itself) {

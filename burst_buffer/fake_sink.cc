@@ -12,23 +12,42 @@ std::unique_ptr<FakeSink> FakeSink::copy() const {
   auto twin = std::make_unique<FakeSink>(stripe_bytes_);
   const std::lock_guard lock(mutex_);
   twin->files_ = files_;
+  twin->removed_ = removed_;
   twin->stripes_ = stripes_;
+  twin->held_ = held_;
+  twin->published_ = published_;
   twin->next_stripe_ = next_stripe_;
   return twin;
 }
 
-Result<Length> FakeSink::stripe_bytes(ContainerId) {
+Result<> FakeSink::check_exists(ContainerId container) const {
+  if (removed_.contains(container)) return fail(ErrorCode::kNotFound, "the container was removed");
+  return {};
+}
+
+bool FakeSink::is_published(StripeId stripe) const {
+  for (const auto& [id, file] : files_) {
+    if (file.stripes.contains(stripe)) return true;
+  }
+  return false;
+}
+
+Result<Length> FakeSink::stripe_bytes(ContainerId container) {
+  const std::lock_guard lock(mutex_);
+  if (auto ok = check_exists(container); !ok) return fail(ok.error());
   return Length(stripe_bytes_);
 }
 
-Result<StripeId> FakeSink::place(ContainerId, std::span<const std::span<const std::byte>> pieces) {
+Result<StripeId> FakeSink::place(ContainerId container, std::span<const std::span<const std::byte>> pieces) {
   if (auto ok = step("place"); !ok) return fail(ok.error());
   std::string bytes;
   for (const auto& piece : pieces) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   SLUICE_ASSERT(!bytes.empty() && bytes.size() <= stripe_bytes_);
   const std::lock_guard lock(mutex_);
+  if (auto ok = check_exists(container); !ok) return fail(ok.error());
   const StripeId stripe(next_stripe_++);
   stripes_[stripe] = std::move(bytes);
+  held_.insert(stripe);
   return stripe;
 }
 
@@ -37,6 +56,7 @@ Result<> FakeSink::publish(ContainerId container, Epoch from, Epoch to, std::opt
   if (auto ok = step("publish"); !ok) return ok;
   {
     const std::lock_guard lock(mutex_);
+    if (auto ok = check_exists(container); !ok) return ok;
     File& file = files_[container];
     if (file.published.epoch != from) return fail(ErrorCode::kConflict, "another version is published");
     SLUICE_ASSERT(from < to);
@@ -49,6 +69,8 @@ Result<> FakeSink::publish(ContainerId container, Epoch from, Epoch to, std::opt
       if (file.bytes.size() < extent.extent.end.value) file.bytes.resize(extent.extent.end.value, '0');
       file.bytes.replace(extent.extent.begin.value, length, stripe->second, extent.stripe_offset, length);
       file.stripes.insert(extent.stripe);
+      published_.insert(extent.stripe);
+      held_.erase(extent.stripe);
     }
     SLUICE_ASSERT(file.bytes.size() <= size.value);
     file.bytes.resize(size.value, '0');
@@ -59,13 +81,25 @@ Result<> FakeSink::publish(ContainerId container, Epoch from, Epoch to, std::opt
 
 void FakeSink::discard(StripeId stripe) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, file] : files_) SLUICE_ASSERT(!file.stripes.contains(stripe));
-  const size_t erased = stripes_.erase(stripe);
-  SLUICE_ASSERT(erased == 1);
+  const bool was_held = held_.erase(stripe) == 1;
+  SLUICE_ASSERT(was_held || published_.contains(stripe));  // given up once
+  if (!is_published(stripe)) stripes_.erase(stripe);
 }
 
-CommitInfo FakeSink::published(ContainerId container) const {
+void FakeSink::remove(ContainerId container) {
   const std::lock_guard lock(mutex_);
+  removed_.insert(container);
+  const auto found = files_.find(container);
+  if (found == files_.end()) return;
+  for (const StripeId stripe : found->second.stripes) {
+    if (!held_.contains(stripe)) stripes_.erase(stripe);
+  }
+  files_.erase(found);
+}
+
+std::optional<CommitInfo> FakeSink::find(ContainerId container) const {
+  const std::lock_guard lock(mutex_);
+  if (removed_.contains(container)) return std::nullopt;
   const auto found = files_.find(container);
   return found == files_.end() ? CommitInfo{} : found->second.published;
 }
@@ -95,6 +129,7 @@ void FakeSink::collect_orphans(const std::set<StripeId>& in_use) {
   std::set<StripeId> needed = in_use;
   for (const auto& [id, file] : files_) needed.insert(file.stripes.begin(), file.stripes.end());
   std::erase_if(stripes_, [&](const auto& entry) { return !needed.contains(entry.first); });
+  held_ = in_use;
 }
 
 }  // namespace sluice::burst_buffer

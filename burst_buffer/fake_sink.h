@@ -28,8 +28,11 @@ class FakeSink final : public DrainSink {
                    std::span<const PublishedExtent> extents) override;
   void discard(StripeId stripe) override;
 
-  // Asked by the hot tier; every container exists.
-  CommitInfo published(ContainerId container) const;
+  // As the storage tier does it: its stripes go, but for those that whoever placed them still holds.
+  void remove(ContainerId container);
+  // Asked by the hot tier; every container exists that was not removed.
+  std::optional<CommitInfo> find(ContainerId container) const;
+  CommitInfo published(ContainerId container) const { return find(container).value_or(CommitInfo{}); }
   std::string contents(ContainerId container) const;
   std::string stripe_contents(StripeId stripe, uint64_t offset, uint64_t length) const;
   std::vector<StripeId> stripes() const;
@@ -47,12 +50,18 @@ class FakeSink final : public DrainSink {
     std::set<StripeId> stripes;
   };
   Result<> step(const std::string& name) const;
+  // Under the mutex.
+  Result<> check_exists(ContainerId container) const;
+  bool is_published(StripeId stripe) const;
 
   const uint64_t stripe_bytes_;
   std::function<Result<>(const std::string&)> on_step_;
   mutable std::mutex mutex_;
   std::map<ContainerId, File> files_;
+  std::set<ContainerId> removed_;
   std::map<StripeId, std::string> stripes_;
+  std::set<StripeId> held_;       // by their placer: neither published nor discarded
+  std::set<StripeId> published_;  // at some time
   uint64_t next_stripe_ = 1;
 };
 

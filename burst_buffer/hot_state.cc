@@ -87,8 +87,8 @@ Result<std::shared_ptr<Keeper>> HotState::keep_slab(const WriteRecord& r) {
   return std::make_shared<Keeper>(std::move(hold), retired_);
 }
 
-std::shared_ptr<Keeper> HotState::keep_stripe(StripeId stripe) {
-  auto hold = pool_ ? pool_->stripe(stripe) : std::make_shared<StripeHold>(stripe);
+std::shared_ptr<Keeper> HotState::keep_stripe(ContainerId container, StripeId stripe) {
+  auto hold = pool_ ? pool_->stripe(container, stripe) : std::make_shared<StripeHold>(container, stripe);
   return std::make_shared<Keeper>(std::move(hold), retired_);
 }
 
@@ -198,7 +198,7 @@ Result<> HotState::on(const PlacedRecord& r) {
   if (r.txn && !found->second.index.is_open(*r.txn)) return impossible(r, "that transaction is not open");
   for (const StripePart& p : r.parts) {
     const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
-    found->second.index.move(r.txn, p.extent, p.record, place, keep_stripe(p.stripe));
+    found->second.index.move(r.txn, p.extent, p.record, place, keep_stripe(r.container, p.stripe));
   }
   return {};
 }
@@ -255,7 +255,7 @@ Result<> HotState::on(const StripeRecord& r) {
     return impossible(r, "it has no such owner");
   for (const StripePart& p : r.parts) {
     const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
-    found->second.index.restore_piece(r.txn, p.extent, {place, r.epoch, keep_stripe(p.stripe)});
+    found->second.index.restore_piece(r.txn, p.extent, {place, r.epoch, keep_stripe(r.container, p.stripe)});
   }
   return {};
 }

@@ -96,7 +96,7 @@ class HotState {
   // Numbers of writes and truncations grow along the log.
   bool next_number(uint64_t record);
   Result<std::shared_ptr<Keeper>> keep_slab(const WriteRecord& r);
-  std::shared_ptr<Keeper> keep_stripe(StripeId stripe);
+  std::shared_ptr<Keeper> keep_stripe(ContainerId container, StripeId stripe);
   // A container with nothing left in it is forgotten, but for what is published of it.
   void rest_if_idle(ContainerId id);
 

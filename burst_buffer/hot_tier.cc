@@ -468,7 +468,8 @@ Result<> StagedHotTier::verify(const DrainWork::Piece& piece) {
 
 Usage StagedHotTier::usage() {
   const std::lock_guard lock(state_mutex_);
-  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes(), log_full_};
+  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes(), log_full_,
+          pool_->has_dead_stripes()};
 }
 
 }  // namespace sluice::burst_buffer

@@ -79,6 +79,7 @@ struct Usage {
   uint64_t bytes_used = 0;       // slabs in use or reserved
   uint64_t bytes_undrained = 0;  // of those, named by records
   bool log_full = false;         // the last record that asked for room in the log found none
+  bool dead_stripes = false;     // placed() has stripes to answer
 };
 
 // What one container has to give to the storage tier.
@@ -200,9 +201,9 @@ class HotTier {
   virtual DrainWork drain_work(ContainerId container, bool include_open) = 0;
   // These pieces lie durable in stripes now: their slabs are freed (when unpinned). Pieces overwritten or
   // gone meanwhile are passed over; answers the stripes that nothing here refers to any more, of any
-  // container (to discard), durable before they are answered. Never answered: stripes of committed pieces,
-  // because the drain may be publishing them at this moment; those that no version takes up are left to the
-  // storage tier's orphan collection. May be called with no pieces.
+  // container, durable before they are answered: the storage tier removes those that no published version
+  // refers to. Stripes of committed pieces are not answered before drained() or forget() of their container,
+  // because the drain may be publishing them until then. May be called with no pieces.
   // When the log has room for some of them only, the others stay hot; kNoSpace when it has for none.
   virtual Result<std::vector<StripeId>> placed(ContainerId container,
                                                std::span<const PlacedPiece> pieces) = 0;
@@ -210,9 +211,10 @@ class HotTier {
   virtual Result<> drained(ContainerId container, Epoch epoch) = 0;
   // Asks Options::published again, after a publish with unknown outcome or a conflict, and forgets what it
   // covers. Answers the published epoch. kConflict: a version was published that did not come from here.
+  // kNotFound: there is no such container any more, and nothing of it here.
   virtual Result<Epoch> reconcile(ContainerId container) = 0;
-  // The container was removed: everything of it is forgotten, open transactions too; answers stripes as
-  // placed() does.
+  // The container was removed from the storage tier (before, so that no publication names its stripes any
+  // more): everything of it is forgotten, open transactions too; answers stripes as placed() does.
   virtual Result<std::vector<StripeId>> forget(ContainerId container) = 0;
   // Stripes that records refer to: they must outlive an orphan collection.
   virtual std::set<StripeId> stripes_in_use() = 0;

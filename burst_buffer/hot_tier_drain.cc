@@ -67,18 +67,15 @@ DrainWork StagedHotTier::drain_work(ContainerId container, bool include_open) {
 
 std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
                                                         std::span<const PlacedPiece> pieces,
-                                                        std::map<StripeId, bool>& needed) {
+                                                        std::map<StripeId, Need>& needed) {
   std::vector<PlacedRecord> records;
   const HotState::Container* c = state_->container(container);
   for (const PlacedPiece& piece : pieces) {
-    bool& is_needed = needed[piece.stripe];
+    Need& need = needed[piece.stripe];
+    if (c == nullptr) continue;  // forgotten, or all of it aborted: no publication names it
     const auto hold = pool_->hold_at(piece.before.where);
-    if (!hold || hold->record != piece.before.record) {
-      is_needed = true;  // nothing is known of it
-      continue;
-    }
-    if (hold->offered) is_needed = true;
-    if (c == nullptr) continue;
+    if (!hold || hold->record != piece.before.record || hold->offered) need = Need::kByPublication;
+    if (!hold || hold->record != piece.before.record) continue;
     const bool open = c->index.is_open(hold->txn);
     const auto owner = open ? std::optional(hold->txn) : std::nullopt;
     for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
@@ -109,7 +106,7 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                                                     std::span<const PlacedPiece> pieces) {
   const std::lock_guard log_lock(log_mutex_);
   if (auto ok = admit(); !ok) return fail(ok.error());
-  std::map<StripeId, bool> needed;  // by a record, or perhaps by a version that is being published
+  std::map<StripeId, Need> needed;
   const std::vector<PlacedRecord> records = placed_records(container, pieces, needed);
   std::vector<std::shared_ptr<Hold>> replaced;  // not free before the records are durable
   for (const PlacedRecord& record : records) {
@@ -126,7 +123,7 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                     std::make_move_iterator(retired.end()));
     retired.clear();
     for (const StripePart& part : record.parts) {
-      needed[part.stripe] = true;
+      needed[part.stripe] = Need::kByRecord;
       if (!record.txn) pool_->offered(part.stripe);
     }
   }
@@ -139,8 +136,9 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
     }
   }
   std::vector<StripeId> dead = pool_->take_dead_stripes();
-  for (const auto& [stripe, is_needed] : needed) {
-    if (!is_needed) dead.push_back(stripe);
+  for (const auto& [stripe, need] : needed) {
+    if (need == Need::kNone) dead.push_back(stripe);
+    if (need == Need::kByPublication) pool_->offered_unheld(container, stripe);
   }
   return dead;
 }
@@ -164,7 +162,9 @@ Result<> StagedHotTier::drained(ContainerId container, Epoch epoch) {
 }
 
 Result<> StagedHotTier::drained_locked(ContainerId container, CommitInfo published) {
-  return append_durable(DrainedRecord{container, published}, Room::kEnding);
+  if (auto ok = append_durable(DrainedRecord{container, published}, Room::kEnding); !ok) return ok;
+  pool_->settled(container);
+  return {};
 }
 
 Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
@@ -173,6 +173,10 @@ Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
     auto answer = options_.published(container);
     if (!answer) return fail(answer.error());
     told = *answer;
+  }
+  if (!told && options_.published) {
+    if (auto ok = forget_container(container); !ok) return fail(ok.error());
+    return fail(ErrorCode::kNotFound, fmt::format("container {} was removed", container.value));
   }
   if (!told) {
     Error error(ErrorCode::kUnavailable,
@@ -198,16 +202,22 @@ Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
   return told->epoch;
 }
 
-Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
+Result<> StagedHotTier::forget_container(ContainerId container) {
   const std::lock_guard log_lock(log_mutex_);
-  if (auto ok = admit(); !ok) return fail(ok.error());
+  if (auto ok = admit(); !ok) return ok;
   if (state_->container(container) == nullptr) {
     apply_durable(ForgetRecord{container});  // nothing of it is in the log
   } else if (auto ok = append_durable(ForgetRecord{container}, Room::kEnding); !ok) {
-    return fail(ok.error());
+    return ok;
   }
+  pool_->settled(container);
   const std::lock_guard lock(state_mutex_);
   offered_to_.erase(container);
+  return {};
+}
+
+Result<std::vector<StripeId>> StagedHotTier::forget(ContainerId container) {
+  if (auto ok = forget_container(container); !ok) return fail(ok.error());
   return pool_->take_dead_stripes();
 }
 

@@ -330,7 +330,7 @@ TEST_F(HotTierTest, a_stripe_placed_for_a_transaction_that_aborted_meanwhile_is_
   EXPECT_THAT(*hot_->placed(kFile, std::span(&placed, 1)), ::testing::ElementsAre(StripeId(5)));
 }
 
-TEST_F(HotTierTest, a_stripe_offered_for_publication_is_never_answered) {
+TEST_F(HotTierTest, a_stripe_offered_for_publication_is_not_answered_before_that_is_settled) {
   const TxnId txn = begin(1);
   ASSERT_TRUE(put(txn, 0, "abc"));
   const CommitInfo first = commit(txn);
@@ -341,10 +341,13 @@ TEST_F(HotTierTest, a_stripe_offered_for_publication_is_never_answered) {
     const TxnId second = begin(2);
     ASSERT_TRUE(put(second, 0, "xyz"));
     commit(second);
+    EXPECT_THAT(*hot_->placed(kFile, {}), ::testing::IsEmpty());
+    EXPECT_FALSE(hot_->usage().dead_stripes);
     ASSERT_TRUE(hot_->drained(kFile, first.epoch));
   }
   EXPECT_EQ(get(std::nullopt, 0, 3), "xyz");
-  EXPECT_THAT(*hot_->placed(kFile, {}), ::testing::IsEmpty());
+  EXPECT_TRUE(hot_->usage().dead_stripes);
+  EXPECT_THAT(*hot_->placed(kFile, {}), ::testing::ElementsAre(StripeId(5)));
   EXPECT_THAT(*hot_->forget(kFile), ::testing::IsEmpty());
 }
 

@@ -54,9 +54,9 @@ std::shared_ptr<SlabHold> SlabPool::hold_at(uint64_t slab_offset) const {
   return found == holds_.end() ? nullptr : found->second.lock();
 }
 
-std::shared_ptr<StripeHold> SlabPool::stripe(StripeId stripe) {
+std::shared_ptr<StripeHold> SlabPool::stripe(ContainerId container, StripeId stripe) {
   // A dying hold must not be the last reference while the mutex is held, so it is made outside.
-  auto fresh = std::make_shared<StripeHold>(stripe);
+  auto fresh = std::make_shared<StripeHold>(container, stripe);
   const std::lock_guard lock(mutex_);
   auto& known = stripes_[stripe];
   if (auto living = known.lock()) return living;
@@ -71,6 +71,25 @@ void SlabPool::offered(StripeId stripe) {
   const auto found = stripes_.find(stripe);
   if (found != stripes_.end()) living = found->second.lock();
   if (living) living->offered_ = true;
+}
+
+void SlabPool::offered_unheld(ContainerId container, StripeId stripe) {
+  const std::lock_guard lock(mutex_);
+  unsettled_[container].push_back(stripe);
+}
+
+void SlabPool::settled(ContainerId container) {
+  std::vector<std::shared_ptr<StripeHold>> living;  // dropped after the mutex
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stripe, hold] : stripes_) {
+    auto held = hold.lock();
+    if (held && held->container == container) held->offered_ = false;
+    if (held) living.push_back(std::move(held));
+  }
+  const auto unsettled = unsettled_.find(container);
+  if (unsettled == unsettled_.end()) return;
+  dead_stripes_.insert(dead_stripes_.end(), unsettled->second.begin(), unsettled->second.end());
+  unsettled_.erase(unsettled);
 }
 
 std::set<StripeId> SlabPool::stripes_in_use() const {
@@ -89,6 +108,11 @@ std::vector<StripeId> SlabPool::take_dead_stripes() {
     if (!stripes_.contains(stripe)) dead.push_back(stripe);
   }
   return dead;
+}
+
+bool SlabPool::has_dead_stripes() const {
+  const std::lock_guard lock(mutex_);
+  return !dead_stripes_.empty();
 }
 
 uint64_t SlabPool::capacity_bytes() const {
@@ -118,7 +142,7 @@ void SlabPool::released(const StripeHold& hold) {
   const bool replaced = found != stripes_.end() && !found->second.expired();
   if (replaced) return;
   if (found != stripes_.end()) stripes_.erase(found);
-  if (!hold.offered_) dead_stripes_.push_back(hold.stripe);
+  (hold.offered_ ? unsettled_[hold.container] : dead_stripes_).push_back(hold.stripe);
 }
 
 }  // namespace sluice::burst_buffer

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,9 +53,10 @@ class SlabHold final : public Hold {
 // A stripe of the storage tier that pieces refer to.
 class StripeHold final : public Hold {
  public:
-  explicit StripeHold(StripeId stripe_) : stripe(stripe_) {}
+  StripeHold(ContainerId container_, StripeId stripe_) : container(container_), stripe(stripe_) {}
   ~StripeHold() override;
 
+  const ContainerId container;
   const StripeId stripe;
 
  private:
@@ -113,13 +115,18 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   std::shared_ptr<SlabHold> hold_at(uint64_t slab_offset) const;
 
   // The one hold of a stripe; made when there is none.
-  std::shared_ptr<StripeHold> stripe(StripeId stripe);
-  // The stripe may become part of a published version: it is not for the hot tier to say that nobody refers
-  // to it.
+  std::shared_ptr<StripeHold> stripe(ContainerId container, StripeId stripe);
+  // The stripe may become part of a version that is being published: it is not dead before that is settled.
   void offered(StripeId stripe);
+  // The same for a stripe that has no hold.
+  void offered_unheld(ContainerId container, StripeId stripe);
+  // No publication of this container is under way: what was offered for the last one is dead with its last
+  // hold, as far as this tier is concerned.
+  void settled(ContainerId container);
   std::set<StripeId> stripes_in_use() const;
-  // Stripes that lost their last hold and were never offered; each is answered once.
+  // Stripes that lost their last hold and are not offered; each is answered once.
   std::vector<StripeId> take_dead_stripes();
+  bool has_dead_stripes() const;
 
   uint64_t capacity_bytes() const;
   uint64_t used_bytes() const;
@@ -138,6 +145,7 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   std::unordered_map<uint64_t, std::weak_ptr<SlabHold>> holds_;
   std::unordered_map<StripeId, std::weak_ptr<StripeHold>> stripes_;
   std::vector<StripeId> dead_stripes_;
+  std::map<ContainerId, std::vector<StripeId>> unsettled_;  // offered, and without a hold
 };
 
 }  // namespace sluice::burst_buffer

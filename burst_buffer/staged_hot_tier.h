@@ -84,10 +84,14 @@ class StagedHotTier final : public HotTier {
                                 std::span<const uint32_t> checksums);
   Result<CommitInfo> commit_locked(TxnId txn);
   Result<> persist_placed(std::span<const PlacedRecord> records);
-  // What of these pieces is still there to be recorded; and which of their stripes are needed whatever is
-  // recorded.
+  enum class Need { kNone, kByPublication, kByRecord };
+  // What of these pieces is still there to be recorded; and which of their stripes the publication of this
+  // round may name, whatever is recorded.
   std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,
-                                           std::map<StripeId, bool>& needed);
+                                           std::map<StripeId, Need>& needed);
+
+  // --- without log_mutex_ ---
+  Result<> forget_container(ContainerId container);
 
   // --- with or without log_mutex_ ---
   // Slabs of this transaction, or of all, durable on return.
