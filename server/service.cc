@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/workers.h"
 #include "server/control.h"
+#include "server/healer.h"
 #include "server/service_file.h"
 #include "server/status.h"
 #include "storage/object_store.h"
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr unsigned kWorkerThreads = 4;
+constexpr uint64_t kHealPeriodMs = 2'000;
 
 uint64_t random_u64() {
   uint64_t value = 0;
@@ -72,6 +74,7 @@ class RunningService final : public Service {
     if (auto recovered = engine::recover(*hot_, *store_); !recovered)
       return fail_with_context("recovery of the pool " + paths_.pool.string(), recovered.error());
     if (auto listening = start_engine(); !listening) return listening;
+    healer_ = std::make_unique<Healer>(*store_, kHealPeriodMs);
     if (auto control = start_control(); !control) return control;
     return announce();
   }
@@ -82,6 +85,7 @@ class RunningService final : public Service {
     std::error_code ignored;
     fs::remove(paths_.service(), ignored);  // first: nobody new finds a service that is going
     control_.reset();
+    healer_.reset();
     if (loop_) {
       std::promise<void> done;
       transport_->post([&] {
@@ -155,7 +159,8 @@ class RunningService final : public Service {
     options.size_bytes = config_.hot_bytes;
     options.published = [this](ContainerId id) -> Result<std::optional<burst_buffer::CommitInfo>> {
       auto info = store_->find(id);
-      if (!info && info.error().code == ErrorCode::kNotFound) return std::optional<burst_buffer::CommitInfo>();
+      if (!info && info.error().code == ErrorCode::kNotFound)
+        return std::optional<burst_buffer::CommitInfo>();
       if (!info) return fail(info.error());
       return std::optional(burst_buffer::CommitInfo{info->published, info->size});
     };
@@ -240,6 +245,7 @@ class RunningService final : public Service {
     now.private_service = private_;
     now.uptime_s = (clock_.now_ms() - started_ms_) / 1000;
     now.targets = store_->target_status();
+    now.missing_shards = store_->missing_shards();
     now.hot_path = config_.hot_file.string();
     now.hot_medium = domain_->medium();
     now.hot_survives = domain_->survives();
@@ -276,6 +282,7 @@ class RunningService final : public Service {
   std::unique_ptr<burst_buffer::DrainSink> sink_;
   std::unique_ptr<burst_buffer::Drain> drain_;
   std::unique_ptr<transport::LoopThread> loop_;
+  std::unique_ptr<Healer> healer_;
   std::unique_ptr<Control> control_;
 };
 

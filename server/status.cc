@@ -71,6 +71,9 @@ std::string service_state(const StatusSnapshot& snapshot) {
     fmt::format_to(std::back_inserter(why), "{}target {} ({}) is {}", why.empty() ? "" : "; ",
                    target.id.value, target.path, target.state);
   }
+  if (snapshot.missing_shards > 0)
+    fmt::format_to(std::back_inserter(why), "{}{} shards are to be put back on their targets",
+                   why.empty() ? "" : "; ", snapshot.missing_shards);
   if (snapshot.drain.state.starts_with("blocked"))
     fmt::format_to(std::back_inserter(why), "{}the drain is {}", why.empty() ? "" : "; ",
                    snapshot.drain.state);
@@ -99,6 +102,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
          {"state", "up"},
          {"uptime", snapshot.uptime_s}}}},
       {"targets", std::move(targets)},
+      {"missing_shards", snapshot.missing_shards},
       {"hot",
        {{"path", snapshot.hot_path},
         {"medium", snapshot.hot_medium},
@@ -133,7 +137,8 @@ std::string metrics_text(const StatusSnapshot& snapshot) {
   text.head("build_info", "The running version.", "gauge");
   text.sample("build_info", fmt::format("version=\"{}\"", label_value(snapshot.version)), 1);
   text.gauge("uptime_seconds", "Since the service became ready.", snapshot.uptime_s);
-  text.gauge("degraded", "1 while a target is missing or the drain is blocked.",
+  text.gauge("missing_shards", "Shards to be put back on their targets.", snapshot.missing_shards);
+  text.gauge("degraded", "1 while a target is missing, a shard is to be put back, or the drain is blocked.",
              service_state(snapshot) == "ok" ? 0 : 1);
   text.gauge("files", "Files in the pool.", snapshot.files);
   text.gauge("sessions", "Clients connected.", counters.sessions);

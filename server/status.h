@@ -21,6 +21,7 @@ struct StatusSnapshot {
   bool private_service = false;
   uint64_t uptime_s = 0;
   std::vector<storage::TargetStatus> targets;
+  uint64_t missing_shards = 0;  // to be put back
   std::string hot_path;
   std::string hot_medium;
   std::string hot_survives;

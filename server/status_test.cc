@@ -57,6 +57,14 @@ TEST(Status, APathThatIsNotUtf8StillMakesJson) {
   EXPECT_TRUE(nlohmann::json::accept(status_json(snapshot)));
 }
 
+TEST(Status, ShardsToBePutBackAreDegraded) {
+  auto snapshot = sample();
+  snapshot.missing_shards = 3;
+  EXPECT_EQ(service_state(snapshot), "degraded: 3 shards are to be put back on their targets");
+  EXPECT_EQ(nlohmann::json::parse(status_json(snapshot))["missing_shards"], 3);
+  EXPECT_THAT(metrics_text(snapshot), HasSubstr("sluice_missing_shards 3\n"));
+}
+
 TEST(Status, AMissingTargetOrABlockedDrainIsDegraded) {
   auto snapshot = sample();
   snapshot.targets[1].state = "missing";

@@ -77,6 +77,8 @@ class Store final : public ObjectStore {
   Result<ReadReport> read_stripe(StripeId stripe, uint64_t offset, std::span<std::byte> out) override;
   Result<std::vector<PlacedExtent>> layout(ContainerId id) override;
   Result<ScrubReport> scrub() override;
+  Result<uint64_t> heal(const std::function<bool()>& stopping) override;
+  uint64_t missing_shards() override { return io_.lacking_count(); }
 
   std::vector<TargetStatus> target_status() override;
   uint64_t degraded_blocks() const override { return io_.degraded_blocks(); }
@@ -103,12 +105,21 @@ class Store final : public ObjectStore {
   Result<> collect_from(Target& target, Collection& collection);
   bool may_be_of(Target& target, ShardName name, const std::set<ContainerId>& containers);
   bool remove_shards(const StripeRecord& stripe);
+  // A target that came up: orphans go, and what it should hold and does not is noted as lacking.
+  Result<> compare(Target& target);
+  Result<> restore(ShardName name);
+  bool has_room(TargetId on, Length shard);
+  std::vector<ContainerPtr> loaded_containers();
 
   Options options_;
   const std::vector<std::unique_ptr<Target>> targets_;
   const std::unique_ptr<MetaStore> metastore_;
   StripeIo io_;
   StripeTable stripes_;
+  std::set<StripeId> kept_;  // by collect_orphans(): they may lie on targets that were missing then
+  // heal()'s: targets compared since they came up, and those that were said not to take their shards.
+  std::set<TargetId> compared_;
+  std::set<TargetId> unhealed_;
 
   std::mutex containers_mutex_;
   std::map<ContainerId, ContainerPtr> containers_;
@@ -331,7 +342,8 @@ Result<uint64_t> Store::collect_orphans(const std::set<StripeId>& keep) {
     stripes_.hold(stripe);
   }
   stripes_.remove_doomed();
-  Collection collection{keep, *std::move(unreadable), {}};
+  kept_ = keep;
+  Collection collection{kept_, *std::move(unreadable), {}};
   for (const auto& target : targets_) {
     auto collected = collect_from(*target, collection);
     if (collected) continue;
@@ -394,15 +406,17 @@ Result<std::vector<PlacedExtent>> Store::layout(ContainerId id) {
   return (*found)->layout();
 }
 
+std::vector<Store::ContainerPtr> Store::loaded_containers() {
+  std::vector<ContainerPtr> containers;
+  std::lock_guard lock(containers_mutex_);
+  for (const auto& [id, container] : containers_) containers.push_back(container);
+  return containers;
+}
+
 Result<ScrubReport> Store::scrub() {
   if (auto ok = load_all(); !ok) return fail_with_context("scrub", ok.error());
-  std::vector<ContainerPtr> containers;
-  {
-    std::lock_guard lock(containers_mutex_);
-    for (const auto& [id, container] : containers_) containers.push_back(container);
-  }
   ScrubReport report;
-  for (const ContainerPtr& container : containers) {
+  for (const ContainerPtr& container : loaded_containers()) {
     for (const auto& record : container->stripes()) {
       const auto held = stripes_.pin(record->id);
       if (held.presence != StripeTable::Presence::kPinned) continue;  // freed meanwhile
@@ -417,6 +431,78 @@ Result<ScrubReport> Store::scrub() {
     }
   }
   return report;
+}
+
+// --- healing ---
+
+Result<> Store::compare(Target& target) {
+  auto unreadable = load_all();
+  if (!unreadable) return fail(unreadable.error());
+  Collection collection{kept_, *std::move(unreadable), {}};
+  if (auto ok = collect_from(target, collection); !ok) return ok;
+  const auto names = target.list();
+  if (!names) return fail(names.error());
+  const std::set<ShardName> there(names->begin(), names->end());
+  for (const ContainerPtr& container : loaded_containers()) {
+    for (const auto& record : container->stripes()) {
+      for (uint32_t shard = 0; shard < record->targets.size(); ++shard) {
+        const ShardName name{record->id, ShardIndex(shard)};
+        if (record->targets[shard] == target.id() && !there.contains(name)) io_.note_lacking(name);
+      }
+    }
+  }
+  return {};
+}
+
+Result<> Store::restore(ShardName name) {
+  const auto held = stripes_.pin(name.stripe);
+  if (held.presence != StripeTable::Presence::kPinned) {
+    io_.forget_lacking(name);
+    return {};
+  }
+  return io_.restore(held.pin.record(), name.shard);
+}
+
+bool Store::has_room(TargetId on, Length shard) {
+  Target* const target = io_.target(on);
+  if (target == nullptr) return false;
+  const auto usage = target->usage();
+  return usage && usage->bytes_free >= shard.value + kShardHeaderBytes;
+}
+
+Result<uint64_t> Store::heal(const std::function<bool()>& stopping) {
+  std::set<TargetId> unusable;
+  for (const auto& target : targets_) {
+    if (target->state() == TargetState::kMissing) {
+      compared_.erase(target->id());
+      unusable.insert(target->id());
+    } else if (!compared_.contains(target->id()) && !stopping()) {
+      if (auto ok = compare(*target); !ok) return fail_with_context("heal " + target->path(), ok.error());
+      compared_.insert(target->id());
+    }
+  }
+  uint64_t restored = 0;
+  for (const ShardName& name : io_.lacking()) {
+    if (stopping()) break;
+    const auto record = stripes_.record(name.stripe);
+    const TargetId on = record == nullptr ? kNoTarget : record->targets[name.shard.value];
+    if (unusable.contains(on)) continue;
+    if (record != nullptr && !has_room(on, record->shape.shard)) {
+      unusable.insert(on);
+      continue;
+    }
+    if (auto ok = restore(name)) {
+      ++restored;
+      unhealed_.erase(on);
+    } else {
+      // Lost shards are this stripe's trouble, everything else the target's.
+      if (!ok.error().data_loss) unusable.insert(on);
+      if (unhealed_.insert(on).second)
+        log::warn("{} cannot be put back on target {}: {}", to_string(name), on.value, ok.error().message);
+    }
+  }
+  if (restored > 0) log::info("{} shards were put back where they belong", restored);
+  return restored;
 }
 
 std::vector<TargetStatus> Store::target_status() {

@@ -96,9 +96,9 @@ class ObjectStore {
   // Bytes of user data in one full stripe of this container's class and chunk size.
   virtual Result<Length> stripe_bytes(ContainerId id) = 0;
   // Encodes the pieces (1 to stripe_bytes() bytes in all, one behind the other) as one stripe and writes it
-  // to k+m targets. The bytes are durable on return. Up to m targets may fail on the way (the stripe is then
-  // born degraded, and said so in the log); more is an error. With fewer than k+m usable targets the missing
-  // shards are left out, never placed twice on one target.
+  // to k+m targets. The bytes are durable on return. Up to m targets may fail, be missing or be full (the
+  // stripe is then born degraded: its missing shards count in missing_shards(), and heal() brings them
+  // later); more is an error. No two shards lie on one target.
   virtual Result<StripeId> place(ContainerId id, std::span<const std::span<const std::byte>> pieces) = 0;
   // Makes the step visible, all or nothing, by compare-and-set: kConflict when the published version is not
   // `from`. Durable on return. Publishing a step that was published already (same `to`) succeeds and changes
@@ -122,6 +122,14 @@ class ObjectStore {
   virtual Result<std::vector<PlacedExtent>> layout(ContainerId id) = 0;
   // Reads every block of every published stripe, parity too, and repairs what can be repaired.
   virtual Result<ScrubReport> scrub() = 0;
+  // Puts shards back that are not where they belong, and removes orphans, where there is reason to look: on
+  // targets that came up since the last call (in the first, on all), and for stripes that were written
+  // without a shard. Answers the number of shards put back. What cannot be put back now waits for a later
+  // call. Ends between two shards when `stopping` answers true. After collect_orphans(), from one thread.
+  virtual Result<uint64_t> heal(const std::function<bool()>& stopping) = 0;
+  // Shards that heal() has still to put back, as far as is known: of a target that is missing only those
+  // written since it is.
+  virtual uint64_t missing_shards() = 0;
 
   virtual std::vector<TargetStatus> target_status() = 0;
   // Blocks rebuilt through the code since open().

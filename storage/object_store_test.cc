@@ -346,6 +346,120 @@ TEST_F(ObjectStoreTest, scrub_finds_and_repairs_what_no_read_would_meet) {
   EXPECT_GT(report.lost_blocks, 0u);
 }
 
+bool never() {
+  return false;
+}
+
+TEST_F(ObjectStoreTest, a_shard_left_out_while_its_target_was_missing_is_put_back_when_it_returns) {
+  const ContainerId id = make("/a");
+  ASSERT_TRUE(rig_.store().heal(never));
+  rig_.target(1).set_missing(true);
+  rig_.target(4).set_missing(true);
+  const Bytes data = pattern(200'000, 2);
+  ASSERT_TRUE(rig_.write(id, 0, data));
+  EXPECT_EQ(rig_.store().missing_shards(), 2u);
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u) << "they are still missing";
+  rig_.target(1).set_missing(false);
+  EXPECT_EQ(rig_.store().heal(never).value(), 1u);
+  rig_.target(4).set_missing(false);
+  EXPECT_EQ(rig_.store().heal(never).value(), 1u);
+  EXPECT_EQ(rig_.store().missing_shards(), 0u);
+  EXPECT_EQ(rig_.shards().size(), 6u);
+  // The full redundancy is there again.
+  rig_.target(0).set_missing(true);
+  rig_.target(2).set_missing(true);
+  EXPECT_EQ(rig_.read(id, 0, data.size()).value(), data);
+}
+
+TEST_F(ObjectStoreTest, a_target_that_returns_after_a_restart_gets_what_was_written_without_it) {
+  const ContainerId id = make("/a");
+  rig_.target(3).set_missing(true);
+  const Bytes data = pattern(200'000, 2);
+  ASSERT_TRUE(rig_.write(id, 0, data));
+  ASSERT_TRUE(rig_.reopen());
+  ASSERT_TRUE(rig_.store().collect_orphans({}));
+  EXPECT_EQ(rig_.store().heal(never).value(), 1u);
+  EXPECT_EQ(rig_.shards().size(), 6u);
+  EXPECT_EQ(rig_.read(id, 0, data.size()).value(), data);
+}
+
+TEST_F(ObjectStoreTest, a_full_target_gets_its_shard_when_it_has_room_again) {
+  StoreRig small(3, 300'000);
+  ASSERT_TRUE(small.reopen());
+  const ContainerId id = small.create("/a", "EC_2P1").value().id;
+  const Bytes filling(250'000);
+  const std::span<const std::byte> whole(filling);
+  const ShardName ballast{StripeId(1'000'000), ShardIndex(0)};
+  ASSERT_TRUE(small.medium(1).put(ballast, std::span(&whole, 1)));
+  const Bytes data = pattern(2 * 65536, 3);
+  ASSERT_TRUE(small.write(id, 0, data));
+  EXPECT_EQ(small.store().missing_shards(), 1u);
+  ASSERT_TRUE(small.medium(1).remove(ballast));
+  EXPECT_EQ(small.store().heal(never).value(), 1u);
+  small.target(0).set_missing(true);
+  EXPECT_EQ(small.read(id, 0, data.size()).value(), data);
+}
+
+TEST_F(ObjectStoreTest, an_emptied_target_is_filled_again) {
+  const ContainerId id = make("/a");
+  const Bytes data = pattern(200'000, 2);
+  const StripeId stripe = rig_.write(id, 0, data).value();
+  ASSERT_TRUE(rig_.store().heal(never));
+  const ShardName parity{stripe, ShardIndex(5)};
+  const size_t place = rig_.place_of(parity).value;
+  rig_.target(place).set_missing(true);
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u);
+  ASSERT_TRUE(rig_.medium(place).remove(parity));
+  rig_.target(place).set_missing(false);
+  EXPECT_EQ(rig_.store().heal(never).value(), 1u);
+  EXPECT_EQ(rig_.place_of(parity).value, place);
+}
+
+TEST_F(ObjectStoreTest, a_target_that_returns_loses_the_shards_of_what_was_removed_meanwhile) {
+  const ContainerId gone = make("/gone");
+  ASSERT_TRUE(rig_.write(gone, 0, pattern(200'000, 2)));
+  const ContainerId kept = make("/kept");
+  const StripeId stays = rig_.write(kept, 0, pattern(200'000, 3)).value();
+  const StripeId placed = rig_.place(kept, pattern(200'000, 4)).value();  // nobody's but the placer's
+  ASSERT_TRUE(rig_.store().heal(never));
+  rig_.target(3).set_missing(true);
+  ASSERT_TRUE(rig_.store().heal(never));
+  ASSERT_TRUE(rig_.store().remove(gone));
+  EXPECT_EQ(rig_.stripes().size(), 3u);
+  rig_.target(3).set_missing(false);
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u);
+  EXPECT_EQ(rig_.stripes(), (std::set{stays, placed}));
+  EXPECT_EQ(rig_.shards().size(), 12u);
+}
+
+// All its shards were on missing targets at the restart, so nothing is known of it but its number.
+TEST_F(ObjectStoreTest, a_staged_stripe_that_could_not_be_found_is_no_orphan_when_its_targets_return) {
+  StoreRig rig(3);
+  ASSERT_TRUE(rig.reopen());
+  const ContainerId id = rig.create("/a", "S1").value().id;
+  const Bytes data = pattern(50'000, 5);
+  const StripeId stripe = rig.place(id, data).value();
+  const size_t place = rig.place_of({stripe, ShardIndex(0)}).value;
+  ASSERT_TRUE(rig.reopen());
+  rig.target(place).set_missing(true);
+  ASSERT_TRUE(rig.store().collect_orphans({stripe}));
+  ASSERT_TRUE(rig.store().heal(never));
+  rig.target(place).set_missing(false);
+  ASSERT_TRUE(rig.store().heal(never));
+  Bytes read(data.size());
+  ASSERT_TRUE(rig.store().read_stripe(stripe, 0, read));
+  EXPECT_EQ(read, data);
+}
+
+TEST_F(ObjectStoreTest, healing_stops_when_it_is_told_to) {
+  const ContainerId id = make("/a");
+  rig_.target(1).set_missing(true);
+  ASSERT_TRUE(rig_.write(id, 0, pattern(200'000, 2)));
+  rig_.target(1).set_missing(false);
+  EXPECT_EQ(rig_.store().heal([] { return true; }).value(), 0u);
+  EXPECT_EQ(rig_.store().missing_shards(), 1u);
+}
+
 TEST_F(ObjectStoreTest, a_pool_full_of_data_says_no_space) {
   StoreRig small(3, 200'000);
   ASSERT_TRUE(small.reopen());

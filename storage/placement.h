@@ -11,7 +11,7 @@
 
 namespace sluice::storage {
 
-// No target: the shard was left out.
+// No target: the shard was left out, and the pool has none that it could be promised to.
 inline constexpr TargetId kNoTarget{UINT32_MAX};
 
 struct TargetLoad {
@@ -30,6 +30,9 @@ inline constexpr uint64_t kPlacementSlackShards = 4;
 struct Placement {
   std::vector<TargetId> shards;  // by shard index, distinct; kNoTarget for those left out (parity first)
   std::vector<TargetId> spares;  // usable targets that were not chosen, least loaded first
+  // By shard index, kNoTarget for the chosen ones: where a shard that was left out belongs, on a target that
+  // is missing or full now.
+  std::vector<TargetId> promised;
 };
 
 // Where the shards of a new stripe go: distinct targets with room for `shard_bytes`, drawn at random from the

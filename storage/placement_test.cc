@@ -42,6 +42,16 @@ RC_GTEST_PROP(PlacementProperty, targets_are_distinct_usable_and_never_much_more
     if (i < expected) chosen.insert(placement.shards[i]);
   }
   RC_ASSERT(chosen.size() == expected);
+  // What is left out is promised to a target of its own that is not usable now, as far as there are any.
+  RC_ASSERT(placement.promised.size() == shape.width());
+  std::set<TargetId> promised;
+  for (size_t i = 0; i < placement.promised.size(); ++i) {
+    const TargetId id = placement.promised[i];
+    RC_ASSERT((id != kNoTarget) == (i >= expected && i < loads.size()));
+    if (id == kNoTarget) continue;
+    RC_ASSERT(promised.insert(id).second);
+    RC_ASSERT(std::none_of(usable.begin(), usable.end(), [&](const TargetLoad& l) { return l.id == id; }));
+  }
   std::set<TargetId> spares(placement.spares.begin(), placement.spares.end());
   RC_ASSERT(spares.size() == placement.spares.size());
   RC_ASSERT(chosen.size() + spares.size() == usable.size());

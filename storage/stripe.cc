@@ -90,7 +90,8 @@ std::vector<TargetLoad> StripeIo::loads() {
 Result<StripeRecord> StripeIo::write(StripeId id, ContainerId container, const StripeShape& shape,
                                      std::span<const std::span<const std::byte>> pieces,
                                      Placement placement) {
-  SLUICE_ASSERT(is_sound(shape) && placement.shards.size() == shape.width());
+  SLUICE_ASSERT(is_sound(shape) && placement.shards.size() == shape.width() &&
+                placement.promised.size() == shape.width());
   StripeRecord record{id, container, shape, std::move(placement.shards)};
   std::map<ShardIndex, Error> failures;
   std::vector<ShardIndex> placed;
@@ -99,6 +100,7 @@ Result<StripeRecord> StripeIo::write(StripeId id, ContainerId container, const S
       placed.push_back(ShardIndex(shard));
     } else {
       failures[ShardIndex(shard)] = Error(ErrorCode::kUnavailable, "no other target is up and has room");
+      record.targets[shard] = placement.promised[shard];
     }
   }
   if (failures.size() > shape.m) return fail(too_many_failed(shape, failures));
@@ -135,6 +137,7 @@ Result<StripeRecord> StripeIo::write(StripeId id, ContainerId container, const S
   }
   for (const auto& [shard, failure] : failures) {
     const TargetId on = record.targets[shard.value];
+    if (on != kNoTarget) note_lacking({id, shard});
     if (on != kNoTarget && !first_loss_of(on)) continue;
     log::warn("stripe {} of container {} is written without shard {} of {}+{}: {}", id.value, container.value,
               shard.value, shape.k, shape.m, failure.message);
@@ -153,8 +156,10 @@ Result<> StripeIo::remove(const StripeRecord& stripe) {
     if (!removed && removed.error().code != ErrorCode::kUnavailable) outcome = std::move(removed);
   }
   std::lock_guard lock(mutex_);
-  for (uint32_t shard = 0; shard < stripe.targets.size(); ++shard)
+  for (uint32_t shard = 0; shard < stripe.targets.size(); ++shard) {
     repair_failed_.erase({stripe.id, ShardIndex(shard)});
+    lacking_.erase({stripe.id, ShardIndex(shard)});
+  }
   return outcome;
 }
 
@@ -198,9 +203,30 @@ void StripeIo::end_repair(ShardName name, bool succeeded) {
   repairing_.erase(name);
   if (succeeded) {
     repair_failed_.erase(name);
+    lacking_.erase(name);
   } else {
     repair_failed_.insert(name);
   }
+}
+
+std::vector<ShardName> StripeIo::lacking() {
+  std::lock_guard lock(mutex_);
+  return {lacking_.begin(), lacking_.end()};
+}
+
+size_t StripeIo::lacking_count() {
+  std::lock_guard lock(mutex_);
+  return lacking_.size();
+}
+
+void StripeIo::note_lacking(ShardName name) {
+  std::lock_guard lock(mutex_);
+  lacking_.insert(name);
+}
+
+void StripeIo::forget_lacking(ShardName name) {
+  std::lock_guard lock(mutex_);
+  lacking_.erase(name);
 }
 
 bool StripeIo::first_loss_of(TargetId id) {

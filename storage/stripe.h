@@ -30,7 +30,9 @@ struct StripeRecord {
   StripeId id;
   ContainerId container;
   StripeShape shape;
-  std::vector<TargetId> targets;  // by shard index, distinct; kNoTarget for a shard that was never placed
+  // By shard index, distinct: where the shard lies, or belongs when its target was missing or full;
+  // kNoTarget for a shard that the pool had no target for.
+  std::vector<TargetId> targets;
 
   bool operator==(const StripeRecord&) const = default;
 };
@@ -71,6 +73,15 @@ class StripeIo {
   // targets are left for an orphan collection.
   Result<> remove(const StripeRecord& stripe);
 
+  // Shards that are known not to be where they belong: of stripes written without them, and those noted.
+  std::vector<ShardName> lacking();
+  size_t lacking_count();
+  void note_lacking(ShardName name);
+  void forget_lacking(ShardName name);
+  // Puts a shard where it belongs, unless it is there, rebuilt from the others. kUnavailable when its target
+  // is missing, kNoSpace when it has no room; else as read().
+  Result<> restore(const StripeRecord& stripe, ShardIndex shard);
+
   // Asks every target: for stripes that no manifest names. kNotFound when no target that can be reached has a
   // shard of it.
   Result<StripeRecord> locate(StripeId id);
@@ -102,6 +113,7 @@ class StripeIo {
   std::set<ShardName> repairing_;
   std::set<ShardName> repair_failed_;
   std::set<TargetId> lost_targets_;
+  std::set<ShardName> lacking_;
 };
 
 }  // namespace sluice::storage

@@ -42,6 +42,7 @@ class StripeRead {
 
   Result<ReadReport> run(uint64_t offset, std::span<std::byte> out);
   StripeScrub scrub();
+  Result<> restore(ShardIndex shard);
 
  private:
   // The outcome of reading a range straight from its shard.
@@ -300,6 +301,19 @@ Result<> StripeRead::rewrite(ShardIndex shard, Target& on) {
   return on.put({stripe_.id, shard}, pieces);
 }
 
+Result<> StripeRead::restore(ShardIndex shard) {
+  auto target = target_of(shard);
+  if (!target) return fail(target.error());
+  const ShardName name{stripe_.id, shard};
+  const auto there = (*target)->find(stripe_.id);
+  if (!there) return fail(there.error());
+  const bool is_there = std::find(there->begin(), there->end(), shard) != there->end();
+  if (!io_.claim_repair(name, true)) return fail(ErrorCode::kBusy, to_string(name) + " is being rewritten");
+  const auto outcome = is_there ? Result<>() : rewrite(shard, **target);
+  io_.end_repair(name, outcome.has_value());
+  return outcome;
+}
+
 StripeScrub StripeRead::scrub() {
   const StripeShape& shape = stripe_.shape;
   StripeScrub found;
@@ -329,6 +343,10 @@ Result<ReadReport> StripeIo::read(const StripeRecord& stripe, uint64_t offset, s
   SLUICE_ASSERT(offset <= stripe.shape.data.value && out.size() <= stripe.shape.data.value - offset);
   if (out.empty()) return ReadReport{};
   return StripeRead(*this, stripe).run(offset, out);
+}
+
+Result<> StripeIo::restore(const StripeRecord& stripe, ShardIndex shard) {
+  return StripeRead(*this, stripe).restore(shard);
 }
 
 StripeScrub StripeIo::scrub(const StripeRecord& stripe) {

@@ -30,6 +30,7 @@ class StripePool {
   // Shard i on target i; the rest are spares.
   Placement straight(const StripeShape& shape) const {
     Placement placement;
+    placement.promised.assign(shape.width(), kNoTarget);
     for (uint32_t i = 0; i < shape.width(); ++i)
       placement.shards.push_back(i < faults.size() ? TargetId(i) : kNoTarget);
     for (uint32_t i = shape.width(); i < faults.size(); ++i) placement.spares.emplace_back(i);

@@ -322,6 +322,30 @@ TEST_F(ServiceTest, a_lost_target_costs_nothing_but_time) {
   EXPECT_EQ(get(*reader, 0, data.size()), data);
 }
 
+TEST_F(ServiceTest, a_target_that_was_away_while_a_file_was_written_gets_its_shards_when_it_returns) {
+  namespace fs = std::filesystem;
+  const auto away = service_.pool() / "away";
+  fs::rename(service_.target(1), away);
+  const auto data = pattern(3 * kMiB, 16);
+  auto file = open("/a", creating());
+  ASSERT_TRUE(put(*file, 0, data));
+  ASSERT_TRUE(file->close(true));
+  ASSERT_TRUE(client_->wait_drained("/a", 20'000));
+  fs::rename(away, service_.target(1));
+  const auto shards = [this](unsigned target) {
+    size_t whole = 0;
+    for (const auto& entry : fs::directory_iterator(service_.target(target) / "shards"))
+      if (entry.path().filename().string().front() != '.') ++whole;
+    return whole;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (shards(1) < shards(0) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(shards(1), shards(0));
+  fs::rename(service_.target(0), away);
+  auto reading = open("/a", OpenOptions{});
+  EXPECT_EQ(get(*reading, 0, data.size()), data);
+}
+
 TEST_F(ServiceTest, an_open_file_goes_on_over_a_restart_of_the_service) {
   const auto one = pattern(300'000, 11);
   const auto two = pattern(300'000, 12);
