@@ -74,6 +74,9 @@ class Work {
     EXPECT_EQ(rig_.stripes(), live);
     const auto shards = rig_.shards();
     for (const StripeId stripe : live) EXPECT_LE(shards.count(stripe), expected_most.count(stripe));
+    // Healed, none lacks a shard.
+    ASSERT_TRUE(rig_.store().heal([] { return false; }));
+    EXPECT_EQ(rig_.shards(), expected_most);
   }
 
  private:
@@ -218,6 +221,44 @@ TEST(ErrorSweepOfRecovery, orphan_collection_can_fail_anywhere) {
     }
   }
   FAIL() << "never clean";
+}
+
+// Healing fails or dies at any of its operations; what it reports as done is done, and the next one ends it.
+TEST(ErrorSweepOfHealing, can_fail_anywhere) {
+  for (const bool crash : {false, true}) {
+    for (uint64_t n = 1;; ++n) {
+      SCOPED_TRACE("operation " + std::to_string(n) + (crash ? ", crash" : ""));
+      ASSERT_LT(n, 1000u) << "never clean";
+      StoreRig rig(4);
+      ASSERT_TRUE(rig.reopen());
+      Work work(rig);
+      rig.target(2).set_missing(true);
+      rig.target(3).set_missing(true);
+      ASSERT_TRUE(rig.create("/wide", "EC_2P1"));
+      ASSERT_TRUE(rig.write(rig.store().find("/wide")->id, 0, pattern(90'000, 8)));
+      work.prepare();
+      rig.target(2).set_missing(false);
+      rig.target(3).set_missing(false);
+      if (crash) {
+        rig.plan().crash_at_nth(n);
+      } else {
+        rig.plan().fail_nth(n, ErrorCode::kIo);
+      }
+      const auto healed = rig.store().heal([] { return false; });
+      const bool clean = !rig.plan().fired();
+      EXPECT_TRUE(!clean || (healed && *healed > 0));
+      rig.plan().disarm();
+      if (crash) {
+        ASSERT_TRUE(rig.reopen());
+        ASSERT_TRUE(rig.store().collect_orphans({}));
+      }
+      work.verify();
+      work.verify_nothing_leaked();
+      EXPECT_EQ(rig.store().missing_shards(), 0u);
+      if (HasFailure()) return;
+      if (clean) break;
+    }
+  }
 }
 
 // A publication that the metastore did, yet reported as failed, and whose root cannot be asked for: the
