@@ -1,8 +1,9 @@
-// Collective accesses, in which a rank whose arguments are wrong must not leave the others waiting, and
-// accesses with large counts.
+// Collective accesses, in which a rank whose arguments are wrong must not leave the others waiting;
+// nonblocking ones, of which ROMIO counts what was asked for in atomic mode, not what was there; and accesses
+// with large counts.
 //
-// ROMIO serves independent accesses of Sluice files through the driver's slots, and all accesses of other
-// files.
+// ROMIO serves independent blocking accesses of Sluice files through the driver's slots, and all accesses of
+// other files.
 
 #include <limits.h>
 
@@ -151,6 +152,38 @@ static int begin(MPI_File fh, struct SluiceAccess access) {
   return MPI_SUCCESS;
 }
 
+// Independent: gives the access its slot behind all earlier ones by the shared pointer.
+static int take_slot(ADIO_File fd, struct SluiceAccess* access, struct SluiceError* error) {
+  struct SluiceState* state = sluice_state(fd);
+  MPI_Count size;
+  MPI_Type_size_x(access->type, &size);
+  int64_t base = 0;
+  const int failed =
+      state->abi->counter_add(state->file, access->count * size / fd->etype_size, &base, error);
+  access->pointer = ADIO_EXPLICIT_OFFSET;
+  access->offset = base;
+  return failed;
+}
+
+// Independent. The data has moved when this returns.
+static int start_alone(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
+  struct SluiceError error = {0};
+  void* user_buffer = access.buffer;
+  void* copy = NULL;
+  int64_t done = 0;
+  *request = MPI_REQUEST_NULL;
+  if (check_access(fh, &access, &error) == 0 && convert(fh, &access, &copy, &error) == 0 &&
+      (access.pointer != ADIO_SHARED || take_slot(fh, &access, &error) == 0)) {
+    sluice_transfer(fh, &access, &done, &error);
+  }
+  convert_back(&access, user_buffer, copy);
+  int error_code = sluice_error_code(access.where, &error);
+  if (error_code == MPI_SUCCESS) {
+    error_code = sluice_completed_request(done, request);
+  }
+  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+}
+
 // Does not wait for the other ranks: the request does.
 static int start(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
   struct SluiceError error = {0};
@@ -189,8 +222,8 @@ static int lengthen(MPI_File fh, const char* where, int used_later, MPI_Count co
 #define SLUICE_ACCESS_OF(name, direction, pointer, offset, count) \
   ((struct SluiceAccess){"MPI_File_" #name, direction, (void*)buf, count, datatype, pointer, offset, 0})
 
-#define SLUICE_COLLECTIVE(name, direction, mutability, params, args, pointer, offset, tail_param, tail_arg,  \
-                          on_sluice)                                                                         \
+#define SLUICE_DEFINE(name, direction, mutability, params, args, pointer, offset, tail_param, tail_arg,      \
+                      on_sluice)                                                                             \
   SLUICE_MPI_ALIAS(File_##name)                                                                              \
   SLUICE_MPI_ALIAS(File_##name##_c)                                                                          \
   int romio_File_##name(MPI_File fh SLUICE_UNPACK params, mutability void* buf, int count,                   \
@@ -228,8 +261,9 @@ static int lengthen(MPI_File fh, const char* where, int used_later, MPI_Count co
 #define SLUICE_STATUS (, MPI_Status * status), (, status), collective
 #define SLUICE_BEGIN (), (), begin
 #define SLUICE_REQUEST (, MPI_Request * request), (, request), start
+#define SLUICE_ALONE (, MPI_Request * request), (, request), start_alone
 // The arguments above are several each; one more expansion takes them apart.
-#define SLUICE_EXPAND(...) SLUICE_COLLECTIVE(__VA_ARGS__)
+#define SLUICE_EXPAND(...) SLUICE_DEFINE(__VA_ARGS__)
 
 SLUICE_EXPAND(read_all, SLUICE_FROM_FILE, , SLUICE_INDIVIDUAL, SLUICE_STATUS)
 SLUICE_EXPAND(read_at_all, SLUICE_FROM_FILE, , SLUICE_AT, SLUICE_STATUS)
@@ -250,7 +284,14 @@ SLUICE_EXPAND(iread_at_all, SLUICE_FROM_FILE, , SLUICE_AT, SLUICE_REQUEST)
 SLUICE_EXPAND(iwrite_all, SLUICE_TO_FILE, const, SLUICE_INDIVIDUAL, SLUICE_REQUEST)
 SLUICE_EXPAND(iwrite_at_all, SLUICE_TO_FILE, const, SLUICE_AT, SLUICE_REQUEST)
 
-// Independent accesses: only the large count is ours, the rest goes the usual way.
+SLUICE_EXPAND(iread, SLUICE_FROM_FILE, , SLUICE_INDIVIDUAL, SLUICE_ALONE)
+SLUICE_EXPAND(iread_at, SLUICE_FROM_FILE, , SLUICE_AT, SLUICE_ALONE)
+SLUICE_EXPAND(iread_shared, SLUICE_FROM_FILE, , SLUICE_ORDERED, SLUICE_ALONE)
+SLUICE_EXPAND(iwrite, SLUICE_TO_FILE, const, SLUICE_INDIVIDUAL, SLUICE_ALONE)
+SLUICE_EXPAND(iwrite_at, SLUICE_TO_FILE, const, SLUICE_AT, SLUICE_ALONE)
+SLUICE_EXPAND(iwrite_shared, SLUICE_TO_FILE, const, SLUICE_ORDERED, SLUICE_ALONE)
+
+// Independent blocking accesses: only the large count is ours, the rest goes the usual way.
 #define SLUICE_LARGE(name, mutability, params, args, pointer, offset, tail_param, tail_arg)             \
   SLUICE_MPI_ALIAS(File_##name##_c)                                                                     \
   int PMPI_File_##name##_c(MPI_File fh SLUICE_UNPACK params, mutability void* buf, MPI_Count count,     \
@@ -268,7 +309,6 @@ SLUICE_EXPAND(iwrite_at_all, SLUICE_TO_FILE, const, SLUICE_AT, SLUICE_REQUEST)
   }
 #define SLUICE_EXPAND_LARGE(...) SLUICE_LARGE(__VA_ARGS__)
 #define SLUICE_BLOCKING (, MPI_Status * status), (, status)
-#define SLUICE_NONBLOCKING (, MPI_Request * request), (, request)
 
 SLUICE_EXPAND_LARGE(read, , SLUICE_INDIVIDUAL, SLUICE_BLOCKING)
 SLUICE_EXPAND_LARGE(read_at, , SLUICE_AT, SLUICE_BLOCKING)
@@ -276,9 +316,3 @@ SLUICE_EXPAND_LARGE(read_shared, , SLUICE_ORDERED, SLUICE_BLOCKING)
 SLUICE_EXPAND_LARGE(write, const, SLUICE_INDIVIDUAL, SLUICE_BLOCKING)
 SLUICE_EXPAND_LARGE(write_at, const, SLUICE_AT, SLUICE_BLOCKING)
 SLUICE_EXPAND_LARGE(write_shared, const, SLUICE_ORDERED, SLUICE_BLOCKING)
-SLUICE_EXPAND_LARGE(iread, , SLUICE_INDIVIDUAL, SLUICE_NONBLOCKING)
-SLUICE_EXPAND_LARGE(iread_at, , SLUICE_AT, SLUICE_NONBLOCKING)
-SLUICE_EXPAND_LARGE(iread_shared, , SLUICE_ORDERED, SLUICE_NONBLOCKING)
-SLUICE_EXPAND_LARGE(iwrite, const, SLUICE_INDIVIDUAL, SLUICE_NONBLOCKING)
-SLUICE_EXPAND_LARGE(iwrite_at, const, SLUICE_AT, SLUICE_NONBLOCKING)
-SLUICE_EXPAND_LARGE(iwrite_shared, const, SLUICE_ORDERED, SLUICE_NONBLOCKING)

@@ -8,6 +8,7 @@
 #   ufs      plain files
 #   service  sluice: files of a service that is started for the test
 #   bare     plain files without the library: what the stock MPI does
+# SLUICE_TEST_YIELD=LIBRARY: preloaded too; bench/yield, for tests of many ranks.
 # SLUICE_TEST_LINKED=1: the program is linked with the library, which is then not preloaded.
 set -euo pipefail
 
@@ -49,7 +50,7 @@ esac
 
 preload=()
 if [[ $mode != bare && -z ${SLUICE_TEST_LINKED:-} ]]; then
-  preload=(-genv LD_PRELOAD "$library")
+  preload=(-genv LD_PRELOAD "$library${SLUICE_TEST_YIELD:+:$SLUICE_TEST_YIELD}")
 fi
 arguments=()
 for argument in "$@"; do

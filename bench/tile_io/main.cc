@@ -1,0 +1,239 @@
+// tile_io: tiles of a dense array, as mpi-tile-io accesses them, over any MPI-IO path. See --help.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/os.h"
+#include "bench/tile_io/options.h"
+
+namespace sluice::bench {
+namespace {
+
+struct Job {
+  int rank = 0;
+  int ranks = 0;
+};
+
+struct Times {
+  const char* access = "";
+  double open_s = 0;
+  double transfer_s = 0;
+  double close_s = 0;
+  double total_s = 0;
+};
+
+[[noreturn]] void give_up(const std::string& what, const std::string& why) {
+  std::fprintf(stderr, "tile_io: cannot %s: %s\n", what.c_str(), why.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  __builtin_unreachable();
+}
+
+void check_mpi(int code, const std::string& what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  give_up(what, std::string(text.data(), static_cast<size_t>(length)));
+}
+
+void fill(const TileOptions& options, const Job& job, std::vector<uint8_t>& tile) {
+  size_t at = 0;
+  for (int64_t row = 0; row < options.sz_tile_y; ++row) {
+    for (int64_t column = 0; column < options.sz_tile_x; ++column) {
+      for (int64_t byte = 0; byte < options.sz_element; ++byte)
+        tile[at++] =
+            element_byte(options.first_row(job.rank) + row, options.first_column(job.rank) + column, byte);
+    }
+  }
+}
+
+class Tile {
+ public:
+  Tile(const TileOptions& options, const Job& job) : options_(options), job_(job) {
+    MPI_Type_contiguous(options.sz_element, MPI_BYTE, &element_);
+    MPI_Type_commit(&element_);
+    const std::array<int, 2> sizes = {static_cast<int>(options.rows()), static_cast<int>(options.columns())};
+    const std::array<int, 2> parts = {options.sz_tile_y, options.sz_tile_x};
+    const std::array<int, 2> starts = {static_cast<int>(options.first_row(job.rank)),
+                                       static_cast<int>(options.first_column(job.rank))};
+    MPI_Type_create_subarray(2, sizes.data(), parts.data(), starts.data(), MPI_ORDER_C, element_, &tile_);
+    MPI_Type_commit(&tile_);
+  }
+  ~Tile() {
+    MPI_Type_free(&tile_);
+    MPI_Type_free(&element_);
+  }
+  Tile(const Tile&) = delete;
+  Tile& operator=(const Tile&) = delete;
+
+  Times transfer(bool writes, std::vector<uint8_t>& bytes) {
+    Times times{writes ? "write" : "read"};
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    MPI_File file = open(writes);
+    const double opened = MPI_Wtime();
+    move(file, writes, bytes);
+    const double moved = MPI_Wtime();
+    check_mpi(MPI_File_close(&file), "close " + options_.filename);
+    const double closed = MPI_Wtime();
+    std::array<double, 4> mine = {opened - begin, moved - opened, closed - moved, closed - begin};
+    std::array<double, 4> most{};
+    MPI_Allreduce(mine.data(), most.data(), 4, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    times.open_s = most[0];
+    times.transfer_s = most[1];
+    times.close_s = most[2];
+    times.total_s = most[3];
+    return times;
+  }
+
+ private:
+  MPI_File open(bool writes) {
+    MPI_Info info = MPI_INFO_NULL;
+    if (!options_.hints.empty()) MPI_Info_create(&info);
+    for (const auto& [key, value] : options_.hints) MPI_Info_set(info, key.c_str(), value.c_str());
+    // Data sieving of independent writes reads too.
+    const int mode =
+        writes ? MPI_MODE_CREATE | (options_.collective ? MPI_MODE_WRONLY : MPI_MODE_RDWR) : MPI_MODE_RDONLY;
+    MPI_File file;
+    check_mpi(MPI_File_open(MPI_COMM_WORLD, options_.filename.c_str(), mode, info, &file),
+              "open " + options_.filename);
+    check_mpi(MPI_File_set_view(file, static_cast<MPI_Offset>(options_.header_bytes), element_, tile_,
+                                "native", info),
+              "set the view of " + options_.filename);
+    if (info != MPI_INFO_NULL) MPI_Info_free(&info);
+    return file;
+  }
+
+  void move(MPI_File file, bool writes, std::vector<uint8_t>& bytes) {
+    const int count = options_.sz_tile_x * options_.sz_tile_y;
+    MPI_Status status;
+    int code;
+    if (writes) {
+      code = (options_.collective ? MPI_File_write_all : MPI_File_write)(file, bytes.data(), count, element_,
+                                                                         &status);
+    } else {
+      code = (options_.collective ? MPI_File_read_all : MPI_File_read)(file, bytes.data(), count, element_,
+                                                                       &status);
+    }
+    const std::string what = (writes ? "write " : "read ") + options_.filename;
+    check_mpi(code, what);
+    int moved = 0;
+    MPI_Get_count(&status, element_, &moved);
+    if (moved != count) give_up(what, fmt::format("{} of {} elements were moved", moved, count));
+  }
+
+  const TileOptions& options_;
+  const Job& job_;
+  MPI_Datatype element_ = MPI_DATATYPE_NULL;
+  MPI_Datatype tile_ = MPI_DATATYPE_NULL;
+};
+
+double mib_per_s(const TileOptions& options, const Job& job, const Times& times) {
+  return static_cast<double>(options.tile_bytes()) * job.ranks / (1024.0 * 1024.0) / times.total_s;
+}
+
+uint64_t wrong_bytes(const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected) {
+  unsigned long long mine = 0;
+  for (size_t i = 0; i < got.size(); ++i) mine += got[i] != expected[i];
+  unsigned long long all = 0;
+  MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+  return all;
+}
+
+std::string json_text(const TileOptions& options, const Job& job, const std::vector<Times>& all) {
+  nlohmann::json results = nlohmann::json::array();
+  for (const Times& times : all) {
+    results.push_back({{"access", times.access},
+                       {"mib_per_s", mib_per_s(options, job, times)},
+                       {"seconds",
+                        {{"open", times.open_s},
+                         {"transfer", times.transfer_s},
+                         {"close", times.close_s},
+                         {"total", times.total_s}}}});
+  }
+  return nlohmann::json{{"benchmark", "tile_io"},
+                        {"path", options.filename},
+                        {"ranks", job.ranks},
+                        {"nr_tiles_x", options.nr_tiles_x},
+                        {"nr_tiles_y", options.nr_tiles_y},
+                        {"sz_tile_x", options.sz_tile_x},
+                        {"sz_tile_y", options.sz_tile_y},
+                        {"sz_element", options.sz_element},
+                        {"overlap_x", options.overlap_x},
+                        {"overlap_y", options.overlap_y},
+                        {"header_bytes", options.header_bytes},
+                        {"collective", options.collective},
+                        {"results", results}}
+             .dump(2) +
+         "\n";
+}
+
+// Answers the bytes that were wrong.
+uint64_t repeat(const TileOptions& options, const Job& job, std::vector<Times>& all) {
+  Tile tile(options, job);
+  std::vector<uint8_t> bytes(static_cast<size_t>(options.tile_bytes()));
+  if (options.write_file) fill(options, job, bytes);
+  all.push_back(tile.transfer(options.write_file, bytes));
+  if (job.rank == 0) {
+    fmt::print("{:<6} {:>10.2f} MiB/s  open {:.6f} s  transfer {:.6f} s  close {:.6f} s\n", all.back().access,
+               mib_per_s(options, job, all.back()), all.back().open_s, all.back().transfer_s,
+               all.back().close_s);
+    std::fflush(stdout);
+  }
+  if (!options.verify) return 0;
+  if (options.write_file) tile.transfer(false, bytes);
+  std::vector<uint8_t> expected(bytes.size());
+  fill(options, job, expected);
+  return wrong_bytes(bytes, expected);
+}
+
+int run(const Job& job, int argc, char** argv) {
+  const auto parsed = parse_tile_options(argc, argv);
+  if (!parsed) {
+    if (job.rank == 0) std::fprintf(stderr, "tile_io: %s\n", parsed.error().message.c_str());
+    return 2;
+  }
+  if (const auto* help = std::get_if<TileHelp>(&*parsed)) {
+    if (job.rank == 0) std::puts(help->text.c_str());
+    return 0;
+  }
+  const auto& options = std::get<TileOptions>(*parsed);
+  if (job.ranks != options.nr_tiles_x * options.nr_tiles_y) {
+    if (job.rank == 0)
+      std::fprintf(stderr, "tile_io: %d by %d tiles need %d ranks, not %d; see mpiexec -n\n",
+                   options.nr_tiles_x, options.nr_tiles_y, options.nr_tiles_x * options.nr_tiles_y,
+                   job.ranks);
+    return 2;
+  }
+  std::vector<Times> all;
+  uint64_t wrong = 0;
+  for (int i = 0; i < options.repetitions; ++i) wrong += repeat(options, job, all);
+  if (wrong > 0 && job.rank == 0)
+    std::fprintf(stderr, "tile_io: %llu bytes differ\n", static_cast<unsigned long long>(wrong));
+  int saved = 1;
+  if (job.rank == 0 && !options.json_path.empty()) {
+    const auto outcome = replace_file(options.json_path, json_text(options, job, all));
+    if (!outcome) std::fprintf(stderr, "tile_io: %s\n", outcome.error().message.c_str());
+    saved = outcome ? 1 : 0;
+  }
+  MPI_Bcast(&saved, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return wrong > 0 || saved == 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  sluice::bench::Job job;
+  MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);
+  const int code = sluice::bench::run(job, argc, argv);
+  MPI_Finalize();
+  return code;
+}
