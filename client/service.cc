@@ -2,19 +2,20 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/os.h"
+#include "client/control_client.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves it to the program
 
@@ -30,8 +31,50 @@ Error not_running(const std::string& pool) {
       .mark_retryable();
 }
 
-bool process_lives(uint32_t pid) {
-  return pid != 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
+Error not_ready(const std::string& pool, int pid) {
+  return Error(ErrorCode::kUnavailable, "process " + std::to_string(pid) + " holds the pool " + pool +
+                                            " and its service does not answer yet; see its log " +
+                                            (fs::path(pool) / "sluiced.log").string())
+      .mark_retryable();
+}
+
+nlohmann::json first_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() && !found->empty() ? found->front() : nlohmann::json();
+}
+
+// What POOL/service.json says; nothing when it is damaged or not there.
+Result<std::optional<ServiceRecord>> read_record(const std::string& pool) {
+  auto text = read_file(fs::path(pool) / "service.json", kMaxServiceFileBytes);
+  if (!text && text.error().code == ErrorCode::kAccess) return fail(text.error());
+  if (!text) return std::optional<ServiceRecord>();
+  const auto record = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return std::optional<ServiceRecord>();
+  const auto address = first_of(record, "addresses");
+  const auto pid = record.value("pid", nlohmann::json());
+  if (!address.is_string() || !pid.is_number_unsigned()) return std::optional<ServiceRecord>();
+  return std::optional(ServiceRecord{{address.get<std::string>()}, pid.get<uint32_t>()});
+}
+
+// What the service says of itself. kAccess when it is another user's.
+Result<ServiceRecord> ask_service(const std::string& pool) {
+  auto reply = control_request(pool, "GET", "/status", kAskServiceMs);
+  if (!reply) return fail(reply.error());
+  const auto status = nlohmann::json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
+  const auto server = status.is_object() ? first_of(status, "servers") : nlohmann::json();
+  if (reply->status != 200 || !server.is_object() || !server.contains("address") ||
+      !server["address"].is_string())
+    return fail(not_ready(pool, reply->server_pid));
+  return ServiceRecord{{server["address"].get<std::string>()}, static_cast<uint32_t>(reply->server_pid)};
+}
+
+std::optional<int> read_pid(int fd) {
+  std::array<char, 32> text{};
+  const ssize_t got = ::pread(fd, text.data(), text.size() - 1, 0);
+  int pid = 0;
+  if (got <= 0 || std::from_chars(text.data(), text.data() + got, pid).ec != std::errc{} || pid <= 0)
+    return std::nullopt;
+  return pid;
 }
 
 // The command that belongs to this very library: build/bin/sluice beside build/lib/libsluice*.so, or beside a
@@ -98,25 +141,32 @@ Result<Output> run(const std::vector<std::string>& command) {
 
 }  // namespace
 
+Result<std::optional<int>> pool_holder(const fs::path& pool) {
+  const fs::path file = pool / "lock";
+  auto fd = open_file(file, O_RDONLY | O_CLOEXEC);
+  if (!fd && fd.error().code == ErrorCode::kNotFound) return std::optional<int>();
+  if (!fd) return fail(fd.error());
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd->get(), F_OFD_GETLK, &whole) != 0)
+    return fail(errno_error(errno, "ask who holds", file.string()));
+  if (whole.l_type == F_UNLCK) return std::optional<int>();
+  return std::optional(read_pid(fd->get()).value_or(0));
+}
+
 Result<ServiceRecord> find_service(const std::string& pool) {
-  const fs::path file = fs::path(pool) / "service.json";
-  auto text = read_file(file, kMaxServiceFileBytes);
-  if (!text && text.error().code == ErrorCode::kNotFound) return fail(not_running(pool));
-  if (!text) return fail(text.error());
-  const auto record = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  const auto addresses =
-      record.is_object() ? record.value("addresses", nlohmann::json::array()) : nlohmann::json::array();
-  if (!addresses.is_array() || addresses.empty() || !addresses[0].is_string() || !record.contains("pid") ||
-      !record["pid"].is_number_unsigned()) {
-    return fail(
-        ErrorCode::kCorrupt,
-        file.string() + " is not a service record; restart the service with `sluice up --pool " + pool + "`");
+  auto holder = pool_holder(pool);
+  if (!holder) return fail(holder.error());
+  if (*holder) {
+    auto record = read_record(pool);
+    if (!record) return fail(record.error());
+    if (*record && (*record)->pid == static_cast<uint32_t>(**holder)) return **record;
   }
-  ServiceRecord found;
-  found.address.text = addresses[0].get<std::string>();
-  found.pid = record["pid"].get<uint32_t>();
-  if (!process_lives(found.pid)) return fail(not_running(pool));
-  return found;
+  // Its file is damaged, gone or an earlier one's; or the lock's file is.
+  auto asked = ask_service(pool);
+  if (asked) return asked;
+  return fail(*holder ? not_ready(pool, **holder) : not_running(pool));
 }
 
 Result<> start_service(const std::string& pool) {

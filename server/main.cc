@@ -114,6 +114,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
   if (!lock)
     return Failure{lock.error(),
                    lock.error().code == ErrorCode::kBusy ? std::optional(holder.value_or(0)) : std::nullopt};
+  fs::remove(paths.service(), ec);  // of a server that died: nobody is to look for it while this one starts
 
   auto config = open_pool(paths, line.request);
   if (!config) return Failure{config.error(), {}};

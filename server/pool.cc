@@ -147,6 +147,13 @@ Result<PoolLock> PoolLock::acquire(const PoolPaths& paths, std::optional<int>* h
         fmt::format("a server runs on the pool {} already (pid {}); see `sluice status --pool {}`",
                     paths.pool.string(), pid ? std::to_string(*pid) : "not known yet", paths.pool.string()));
   }
+  // flock() has no way to ask who holds a lock but to take it, which would make a server that starts at that
+  // moment think that another one runs. This second lock of the same holder can be asked about.
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd->get(), F_OFD_SETLK, &whole) != 0)
+    return fail(errno_error(errno, "lock", paths.lock().string()));
   if (auto written = write_pid(fd->get(), paths.lock().string()); !written) return fail(written.error());
   return PoolLock(std::move(*fd));
 }

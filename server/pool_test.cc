@@ -7,6 +7,8 @@
 
 #include <fstream>
 
+#include "client/service.h"
+
 namespace sluice::server {
 namespace {
 
@@ -174,12 +176,14 @@ TEST_F(PoolTest, TheLockNamesItsHolderAndDiesWithIt) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
   EXPECT_EQ(holder, child);
+  EXPECT_EQ(client::pool_holder(paths_.pool).value(), std::optional<int>(child));
   EXPECT_THAT(refused.error().message, HasSubstr(std::to_string(child)));
 
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ::close(ends[0]);
   ::close(ends[1]);
+  EXPECT_EQ(client::pool_holder(paths_.pool).value(), std::nullopt);
   EXPECT_TRUE(PoolLock::acquire(paths_));
 }
 

@@ -1,13 +1,19 @@
 // A client and a service over real sockets, a real PMDK pool, SQLite and files, in one process.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <thread>
 
+#include "base/os.h"
 #include "base/rng.h"
+#include "client/service.h"
 #include "tests/support/mini_service.h"
 
 namespace sluice {
@@ -454,6 +460,74 @@ TEST_F(ServiceTest, standard_mode_writers_of_one_range_take_turns_and_lose_nothi
   for (int i = 0; i < 40; ++i) {
     EXPECT_EQ(get(**a, static_cast<uint64_t>(i) * 4096, 4096), pattern(4096, static_cast<uint64_t>(i))) << i;
   }
+}
+
+// A pool with services of their own processes, started and stopped by the `sluice` of this build.
+class RealPool {
+ public:
+  RealPool() : directory_(*TemporaryDirectory::create("sluice-real")) {}
+  ~RealPool() { (void)sluice("down --no-drain"); }
+
+  std::filesystem::path path() const { return directory_.path() / "pool"; }
+  // The exit code of `sluice WORDS --pool POOL`; what it prints is in `output`.
+  int sluice(const std::string& words) {
+    const auto self = std::filesystem::read_symlink("/proc/self/exe");
+    const auto command = self.parent_path().parent_path() / "bin" / "sluice";
+    const auto out = directory_.path() / "out";
+    const int status = std::system((command.string() + " " + words + " --pool '" + path().string() + "' > '" +
+                                    out.string() + "' 2>&1 < /dev/null")
+                                       .c_str());
+    output = read_file(out, 1 << 20).value_or("");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  Result<std::shared_ptr<Client>> connect() const {
+    client::Options options;
+    options.pool = path().string();
+    return Client::connect(options);
+  }
+  // Ends it as a crash would; on return its lock is free.
+  void kill_service() {
+    const auto holder = client::pool_holder(path());
+    ASSERT_TRUE(holder && *holder && **holder > 1);
+    ASSERT_EQ(::kill(**holder, SIGKILL), 0);
+    while (client::pool_holder(path()).value()) std::this_thread::yield();
+  }
+
+  std::string output;
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST(StartingAService, a_dead_servers_file_whose_pid_another_process_has_does_not_pass_for_a_service) {
+  RealPool pool;
+  ASSERT_EQ(pool.sluice("up --hot-size 32M"), 0) << pool.output;
+  pool.kill_service();
+  const std::string stale =
+      R"({"version": "0", "pid": )" + std::to_string(::getpid()) +
+      R"(, "boot": "00", "addresses": ["tcp://127.0.0.1:1"], "control": "control.sock"})";
+  ASSERT_TRUE(replace_file(pool.path() / "service.json", stale));
+  EXPECT_EQ(client::find_service(pool.path().string()).error().code, ErrorCode::kUnavailable);
+  const auto before = std::chrono::steady_clock::now();
+  auto connected = pool.connect();
+  ASSERT_TRUE(connected) << connected.error().message;
+  EXPECT_TRUE((*connected)->list("/"));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(25));
+}
+
+TEST(StartingAService, a_dead_servers_file_does_not_hide_the_one_that_runs) {
+  RealPool pool;
+  ASSERT_EQ(pool.sluice("up --hot-size 32M"), 0) << pool.output;
+  const auto running = client::find_service(pool.path().string());
+  ASSERT_TRUE(running) << running.error().message;
+  const std::string stale =
+      R"({"version": "0", "pid": )" + std::to_string(::getpid()) +
+      R"(, "boot": "00", "addresses": ["tcp://127.0.0.1:1"], "control": "control.sock"})";
+  ASSERT_TRUE(replace_file(pool.path() / "service.json", stale));
+  const auto found = client::find_service(pool.path().string());
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->pid, running->pid);
+  EXPECT_EQ(found->address.text, running->address.text);
 }
 
 }  // namespace
