@@ -58,7 +58,7 @@ Result<std::optional<ServiceRecord>> read_record(const std::string& pool) {
 
 // What the service says of itself. kAccess when it is another user's.
 Result<ServiceRecord> ask_service(const std::string& pool) {
-  auto reply = control_request(pool, "GET", "/status", kAskServiceMs);
+  auto reply = control_request(pool, "GET", "/status", kAskServiceMs, Unheard::kFail);
   if (!reply) return fail(reply.error());
   const auto status = nlohmann::json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
   const auto server = status.is_object() ? first_of(status, "servers") : nlohmann::json();

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/control_client.h"
+#include "client/service.h"
 #include "tools/process.h"
 
 namespace sluice::tools {
@@ -25,7 +26,6 @@ using Steady = std::chrono::steady_clock;
 
 constexpr uint64_t kStartTimeoutMs = 60'000;
 constexpr int kMaxStartTries = 5;
-constexpr uint64_t kStopTimeoutMs = 60'000;
 constexpr uint64_t kAnswerTimeoutMs = 10'000;
 constexpr uint64_t kLookAgainMs = 20;
 constexpr uint64_t kDrainSliceMs = 250;
@@ -75,9 +75,9 @@ Error error_from_line(const std::string& line, const std::string& pool) {
   return Error(static_cast<ErrorCode>(code), std::string(end + 1, line.data() + line.size()));
 }
 
-Result<json> ask(const std::string& pool, const char* method, const std::string& target,
-                 uint64_t timeout_ms) {
-  auto reply = client::control_request(pool, method, target, timeout_ms);
+Result<json> ask(const std::string& pool, const char* method, const std::string& target, uint64_t timeout_ms,
+                 client::Unheard unheard = client::Unheard::kWaitForIt) {
+  auto reply = client::control_request(pool, method, target, timeout_ms, unheard);
   if (!reply) return fail(reply.error());
   json body = json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
   if (reply->status != 200 || !body.is_object())
@@ -117,7 +117,11 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
       std::from_chars(line->data() + kRunning.size(), line->data() + line->size(), pid);
       if (wait_for_other(request.pool, deadline, pid)) {
         if (!request.permanent) return StartOutcome::kWasRunning;
-        if (ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) return StartOutcome::kWasRunning;
+        if (ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) {
+          if (auto found = ask(request.pool, "POST", "/announce", kAnswerTimeoutMs); !found)
+            return fail(found.error());
+          return StartOutcome::kWasRunning;
+        }
       }
       if (Steady::now() >= deadline)
         return fail(
@@ -165,14 +169,31 @@ Result<> drain_service(const std::string& pool, const std::function<void(uint64_
   }
 }
 
+Result<UniqueFd> watch_holder(const std::string& pool) {
+  auto holder = client::pool_holder(pool);
+  if (!holder) return fail(holder.error());
+  if (!*holder || **holder == 0) return UniqueFd();
+  // One that ended since holds nothing any more.
+  auto process = watch_process(**holder);
+  return process ? std::move(*process) : UniqueFd();
+}
+
 Result<> stop_service(const std::string& pool) {
   auto reply = client::control_request(pool, "GET", "/status", kAnswerTimeoutMs);
   if (!reply) return fail(reply.error());
-  auto process = watch_process(reply->server_pid);
-  if (!process) return {};  // it ended since
-  auto asked = ask(pool, "POST", "/shutdown", kAnswerTimeoutMs);
+  const auto process = watch_process(reply->server_pid);
+  auto asked = ask(pool, "POST", "/shutdown", kAnswerTimeoutMs, client::Unheard::kFail);
   if (!asked && asked.error().code != ErrorCode::kUnavailable) return fail(asked.error());
-  if (wait_for_end(*process, kStopTimeoutMs)) return {};
+  // A process that cannot be watched is gone, or is out of our sight: then its lock has to do.
+  const auto deadline = after_ms(kStopTimeoutMs);
+  bool ended = process && wait_for_end(*process, kStopTimeoutMs);
+  while (!process && !ended && Steady::now() < deadline) {
+    const auto holder = client::pool_holder(pool);
+    if (!holder) return fail(holder.error());
+    ended = !*holder || (**holder != 0 && **holder != reply->server_pid);
+    if (!ended) pause_ms(kLookAgainMs);
+  }
+  if (ended) return {};
   return fail(
       ErrorCode::kTimedOut,
       fmt::format("the service on {} (pid {}) was told to stop and did not end in {} s; see its log {}", pool,

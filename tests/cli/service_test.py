@@ -45,6 +45,65 @@ class UpAndDown(PoolTest):
         self.ok(self.sluice("down"))  # and again
         self.fails(self.sluice("status"), 5, self.pool, "sluice up")
 
+    def test_a_service_whose_files_were_removed_or_damaged_is_found_and_puts_them_right(self):
+        self.up()
+        pid = self.server_pid()
+        record, control = self.pool / "service.json", self.pool / "control.sock"
+        good = record.read_text()
+        for damage in (record.unlink, lambda: record.write_text("{{{"), lambda: record.write_text(good.replace(str(pid), "1"))):
+            damage()
+            self.ok(self.sluice("up"))
+            self.assertEqual(record.read_text(), good)
+            damage()  # and without being told
+            self.wait_until(lambda: record.exists() and record.read_text() == good, "the service writes its file again")
+        record.unlink()
+        self.ok(self.sluice("ls"))
+        control.unlink()
+        self.assertEqual(self.server_pid(), pid)
+        control.unlink()
+        record.unlink()
+        self.ok(self.sluice("ls"))
+        control.unlink()
+        self.ok(self.sluice("down"))
+        self.assertFalse(alive(pid))
+
+    def test_a_service_that_cannot_be_heard_is_never_called_none(self):
+        self.up()
+        pid = self.server_pid()
+        (self.pool / "control.sock").unlink()
+        os.kill(pid, signal.SIGSTOP)
+        self.wait_until(lambda: stopped(pid), "every thread of the server has stopped")
+        try:
+            for command in [self.start("status"), self.start("down")]:
+                self.fails(self.finish(command), 5, f"process {pid}", self.pool)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.ok(self.sluice("down"))
+        self.assertFalse(alive(pid))
+
+    def test_down_waits_for_the_end_that_another_down_began(self):
+        self.up()
+        pid = self.server_pid()
+        downs = [self.start("down") for _ in range(6)]
+        while downs:
+            for down in [d for d in downs if d.poll() is not None]:
+                self.assertFalse(alive(pid))
+                self.ok(self.finish(down))
+                downs.remove(down)
+
+    def test_down_does_not_call_a_service_drained_that_died_before_it_was(self):
+        self.up("--drain", "watermark")
+        targets = self.pool / "targets"
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        targets.rename(self.pool / "away")
+        down = self.start("down")
+        self.wait_until(lambda: self.status()["drain"]["state"].startswith("blocked"), "the drain has begun")
+        self.kill_server()
+        self.fails(self.finish(down), 5, "ended before all was drained", "sluice up")
+        (self.pool / "away").rename(targets)
+        self.up()
+        self.ok(self.sluice("down"))
+
     def test_the_defaults_are_three_targets_and_a_class_that_fits(self):
         self.up()
         status = self.status()

@@ -9,6 +9,7 @@
 #include "client/control_client.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
+#include "tools/process.h"
 #include "tools/progress.h"
 #include "tools/sizes.h"
 
@@ -86,20 +87,50 @@ int run_up(const UpOptions& options) {
   return kOk;
 }
 
+namespace {
+
+// Somebody else stopped it, or it died, while we had it drain: all is well when the mark of a drained hot
+// tier (server/pool.h) is there.
+int report_gone(const std::string& pool) {
+  std::error_code ec;
+  if (std::filesystem::exists(std::filesystem::path(pool) / "drained", ec)) {
+    say(fmt::format("the service on {} was stopped by somebody else; all was drained", pool));
+    return kOk;
+  }
+  return report(
+      Error(ErrorCode::kUnavailable,
+            fmt::format(
+                "the service on {0} ended before all was drained; what was not stays in the hot tier: start "
+                "it again with `sluice up --pool {0}`, or see its log {0}/sluiced.log",
+                pool)));
+}
+
+Result<> drain_with_progress(const std::string& pool, uint64_t total) {
+  Progress progress("draining", total);
+  return drain_service(
+      pool, [&](uint64_t left) { progress.show(total > left ? total - left : 0); }, [] { return false; });
+}
+
+}  // namespace
+
 int run_down(const DownOptions& options) {
   auto pool = pool_of(options.common);
   if (!pool) return report(pool.error());
+  // Before it is asked: one that is ending already is waited for as well.
+  auto holder = watch_holder(*pool);
+  if (!holder) return report(holder.error());
+  const auto gone = [&](const Error& error) {
+    return error.code == ErrorCode::kUnavailable && (!*holder || wait_for_end(*holder, kStopTimeoutMs));
+  };
   auto status = ask_status(*pool);
-  if (!status && status.error().code == ErrorCode::kUnavailable) {
+  if (!status && gone(status.error())) {
     say(fmt::format("no service runs on the pool {}", *pool));
     return kOk;
   }
   if (!status) return report(status.error());
   if (!options.no_drain) {
-    const uint64_t total = number_of(part_of(*status, "drain"), "bytes_left");
-    Progress progress("draining", total);
-    auto drained = drain_service(
-        *pool, [&](uint64_t left) { progress.show(total > left ? total - left : 0); }, [] { return false; });
+    auto drained = drain_with_progress(*pool, number_of(part_of(*status, "drain"), "bytes_left"));
+    if (!drained && gone(drained.error())) return report_gone(*pool);
     if (!drained) {
       Error error = drained.error();
       error.message +=
@@ -107,7 +138,7 @@ int run_down(const DownOptions& options) {
       return report(error);
     }
   }
-  if (auto stopped = stop_service(*pool); !stopped) return report(stopped.error());
+  if (auto stopped = stop_service(*pool); !stopped && !gone(stopped.error())) return report(stopped.error());
   fmt::print("stopped {}\n", *pool);
   return kOk;
 }
