@@ -155,6 +155,8 @@ TEST_F(PoolTest, TwoPoolsMayShareAHotDirectory) {
   ASSERT_TRUE(first && second);
   EXPECT_NE(first->hot_file, second->hot_file);
   EXPECT_TRUE(apply_request(*first, request));
+  request.hot_dir = scratch_.path() / "";
+  EXPECT_TRUE(apply_request(*first, request)) << "dir/ is dir";
 }
 
 TEST_F(PoolTest, TheLockNamesItsHolderAndDiesWithIt) {

@@ -253,6 +253,7 @@ class RunningService final : public Service {
     StatusSnapshot now;
     now.version = SLUICE_VERSION;
     now.pool = paths_.pool.string();
+    now.config = config_;
     now.object_class = config_.object_class.name();
     now.address = address_;
     now.pid = ::getpid();

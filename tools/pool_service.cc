@@ -16,6 +16,7 @@
 #include "client/control_client.h"
 #include "client/service.h"
 #include "tools/process.h"
+#include "tools/settings.h"
 
 namespace sluice::tools {
 namespace {
@@ -116,8 +117,13 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
       int pid = 0;
       std::from_chars(line->data() + kRunning.size(), line->data() + line->size(), pid);
       if (wait_for_other(request.pool, deadline, pid)) {
-        if (!request.permanent) return StartOutcome::kWasRunning;
-        if (ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) {
+        auto status = ask(request.pool, "GET", "/status", kAnswerTimeoutMs);
+        if (status) {
+          if (auto agreed = agree_with_running(request.pool, request.options, *status); !agreed)
+            return fail(agreed.error());
+          if (!request.permanent) return StartOutcome::kWasRunning;
+        }
+        if (status && ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) {
           if (auto found = ask(request.pool, "POST", "/announce", kAnswerTimeoutMs); !found)
             return fail(found.error());
           return StartOutcome::kWasRunning;

@@ -28,7 +28,8 @@ struct ServiceRequest {
 enum class StartOutcome { kStarted, kWasRunning };
 
 // Returns when the service answers; one that ran already has put its service.json right. Several at once on
-// one pool all succeed, and there is one service.
+// one pool all succeed, and there is one service. kConflict when the options contradict the pool, or the
+// service that runs (see settings.h).
 Result<StartOutcome> start_service(const ServiceRequest& request);
 
 struct DrainReport {

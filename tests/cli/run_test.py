@@ -40,6 +40,17 @@ class Run(PoolTest):
         self.ok(self.sluice("run", "-n", "1", "--", "true"))
         self.assertEqual(self.server_pid(), pid)
 
+    def test_options_that_contradict_the_pool_are_refused_and_nothing_runs(self):
+        self.up()
+        pid = self.server_pid()
+        for option, asked in (("--class", "RP_2"), ("--targets", "5"), ("--hot-size", "64M"), ("--listen", "127.0.0.1:1")):
+            self.fails(self.sluice("run", option, asked, "-n", "1", "--", "touch", self.scratch / "ran"), 4, option, self.pool)
+        self.ok(self.sluice("run", "--class", "EC_2P1", "--hot-size", "32M", "-n", "1", "--", "true"))
+        self.assertEqual(self.server_pid(), pid)
+        self.ok(self.sluice("down"))
+        self.fails(self.sluice("run", "--class", "RP_2", "-n", "1", "--", "touch", self.scratch / "ran"), 4, "--class")
+        self.assertFalse((self.scratch / "ran").exists())
+
     def test_a_service_that_cannot_start_is_120_and_nothing_runs(self):
         self.up()
         self.ok(self.sluice("down"))

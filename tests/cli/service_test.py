@@ -114,7 +114,15 @@ class UpAndDown(PoolTest):
         self.up()
         pid = self.server_pid()
         self.ok(self.sluice("up"))
-        self.ok(self.sluice("up", "--targets", "3", "--class", "EC_2P1", "--hot-size", "32M"))
+        address = self.status()["servers"][0]["address"].removeprefix("tcp://")
+        self.ok(self.sluice("up", "--targets", "3", "--class", "EC_2P1", "--hot-size", "32M", "--hot-dir", self.pool / "hot",
+                            "--listen", address, "--drain", "immediate"))
+        self.ok(self.sluice("up", "--listen", "127.0.0.1:0"))
+        for option, asked, runs in (("--targets", "5", "3"), ("--class", "RP_2", "EC_2P1"), ("--hot-size", "64M", 32 << 20),
+                                    ("--hot-dir", self.scratch, self.pool / "hot"), ("--drain", "idle", "immediate"),
+                                    ("--listen", "127.0.0.1:1", "127.0.0.1:0")):
+            said = 64 << 20 if option == "--hot-size" else asked
+            self.fails(self.sluice("up", option, asked), 4, f"{option} {said}", option, runs, self.pool, "leave the option out")
         self.assertEqual(self.server_pid(), pid)
         self.ok(self.sluice("down"))
         self.fails(self.sluice("up", "--targets", "5"), 4, "--targets 3")
