@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "client/control_client.h"
 
@@ -101,9 +103,21 @@ std::vector<char*> clean_environment() {
   return kept;
 }
 
+std::string read_to_end(int fd) {
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (true) {
+    const ssize_t got = ::read(fd, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return text;
+    text.append(piece.data(), static_cast<size_t>(got));
+  }
+}
+
 struct Output {
   int status = 0;
-  std::string text;
+  std::string out;
+  std::string err;
 };
 
 Result<Output> run(const std::vector<std::string>& command) {
@@ -111,11 +125,14 @@ Result<Output> run(const std::vector<std::string>& command) {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno_error(errno, "make", "a pipe"));
   UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
+  // Read when the command has ended, so that it cannot block on it.
+  UniqueFd errors(::memfd_create("sluice-stderr", MFD_CLOEXEC));
+  if (!errors) return fail(errno_error(errno, "make", "a file in memory"));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, errors.get(), STDERR_FILENO);
   std::vector<char*> arguments;
   for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -127,16 +144,20 @@ Result<Output> run(const std::vector<std::string>& command) {
   if (spawned != 0) return fail(errno_error(spawned, "run", command[0]));
   write_end.reset();
   Output output;
-  std::array<char, 4096> piece{};
-  while (true) {
-    const ssize_t got = ::read(read_end.get(), piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    output.text.append(piece.data(), static_cast<size_t>(got));
-  }
+  output.out = read_to_end(read_end.get());
   while (::waitpid(pid, &output.status, 0) < 0 && errno == EINTR) {
   }
+  ::lseek(errors.get(), 0, SEEK_SET);
+  output.err = read_to_end(errors.get());
   return output;
+}
+
+// One line for the user, who may have named a place that he did not mean.
+void tell_of_new_pool(const std::string& pool, const std::string& report) {
+  const auto status = nlohmann::json::parse(report, nullptr, /*allow_exceptions=*/false);
+  if (!status.is_object() || status.value("outcome", std::string()) != "made") return;
+  log::warn("made a new pool in {} (class {}), since none was there", pool,
+            status.value("class", std::string("?")));
 }
 
 }  // namespace
@@ -170,10 +191,20 @@ Result<ServiceRecord> find_service(const std::string& pool) {
 }
 
 Result<> start_service(const std::string& pool) {
-  auto output = run({sluice_command(), "up", "--pool", pool});
+  std::error_code ec;
+  const fs::path directory = fs::path(pool).has_filename() ? fs::path(pool) : fs::path(pool).parent_path();
+  if (const fs::path parent = directory.parent_path(); !fs::is_directory(parent, ec))
+    return fail(ErrorCode::kNotFound,
+                "there is no pool in " + pool + ", and no directory " + parent.string() +
+                    " to make one in; correct SLUICE_POOL, or make the pool with `sluice up --pool " + pool +
+                    "`");
+  auto output = run({sluice_command(), "up", "--json", "--pool", pool});
   if (!output) return fail_with_context("cannot start a service on " + pool, output.error());
-  if (WIFEXITED(output->status) && WEXITSTATUS(output->status) == 0) return {};
-  std::string said = output->text;
+  if (WIFEXITED(output->status) && WEXITSTATUS(output->status) == 0) {
+    tell_of_new_pool(pool, output->out);
+    return {};
+  }
+  std::string said = output->err;
   while (!said.empty() && said.back() == '\n') said.pop_back();
   return fail(ErrorCode::kUnavailable,
               "cannot start a service on " + pool + ": " + (said.empty() ? "no reason given" : said));

@@ -27,7 +27,9 @@ inline constexpr uint64_t kAskServiceMs = 500;
 Result<ServiceRecord> find_service(const std::string& pool);
 
 // Runs `sluice up --pool POOL` (the command beside this library, or the one on PATH) and waits for it.
-// Race-free: of several at once, all find the one service.
+// Race-free: of several at once, all find the one service. A directory that is not there becomes a new pool,
+// of which the one caller that made it says a line (log::warn); one whose parent is not there is more likely
+// a slip, and kNotFound.
 Result<> start_service(const std::string& pool);
 
 }  // namespace sluice::client

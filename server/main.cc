@@ -2,8 +2,9 @@
 //
 // Exit codes: 0 stopped in order, 1 failed (the reason is the last line on stderr, and in the log), 2 wrong
 // usage.
-// --ready-fd: one line, then the descriptor is closed: "ready", "running PID" (another process serves the
-// pool; this one ends with 1), or "error CODE WHY" with CODE as in base/error.h.
+// --ready-fd: one line, then the descriptor is closed: "ready", "ready made" (and the pool is new), "running
+// PID" (another process serves the pool; this one ends with 1), or "error CODE WHY" with CODE as in
+// base/error.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -116,6 +117,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
                    lock.error().code == ErrorCode::kBusy ? std::optional(holder.value_or(0)) : std::nullopt};
   fs::remove(paths.service(), ec);  // of a server that died: nobody is to look for it while this one starts
 
+  const bool is_new = !fs::exists(paths.config(), ec);
   auto config = open_pool(paths, line.request);
   if (!config) return Failure{config.error(), {}};
   UniqueFd shutdown_request(::eventfd(0, EFD_CLOEXEC));
@@ -142,7 +144,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
     return Failure{service.error(), {}};
   }
   told_stderr.reset();
-  say_ready(line.ready_fd, "ready\n");
+  say_ready(line.ready_fd, is_new ? "ready made\n" : "ready\n");
   wait_for_stop(signals, shutdown_request.get());
   (*service)->stop();
   log::info("stopped");

@@ -30,6 +30,7 @@ constexpr int kMaxStartTries = 5;
 constexpr uint64_t kAnswerTimeoutMs = 10'000;
 constexpr uint64_t kLookAgainMs = 20;
 constexpr uint64_t kDrainSliceMs = 250;
+constexpr std::string_view kReady = "ready", kReadyMade = "ready made";  // see server/main.cc
 
 Steady::time_point after_ms(uint64_t ms) {
   return Steady::now() + std::chrono::milliseconds(ms);
@@ -58,7 +59,7 @@ Result<std::string> run_sluiced(const ServiceRequest& request) {
     line.append(piece.data(), static_cast<size_t>(got));
   }
   while (!line.empty() && line.back() == '\n') line.pop_back();
-  if (line != "ready") {
+  if (line != kReady && line != kReadyMade) {
     // It ends by itself now; as its parent we take note of that.
     while (::waitpid(*pid, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -112,7 +113,8 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
   while (true) {
     auto line = run_sluiced(request);
     if (!line) return fail(line.error());
-    if (*line == "ready") return StartOutcome::kStarted;
+    if (*line == kReady) return StartOutcome::kStarted;
+    if (*line == kReadyMade) return StartOutcome::kMade;
     if (line->starts_with(kRunning)) {
       int pid = 0;
       std::from_chars(line->data() + kRunning.size(), line->data() + line->size(), pid);

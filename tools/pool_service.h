@@ -25,7 +25,7 @@ struct ServiceRequest {
   bool permanent = false;
 };
 
-enum class StartOutcome { kStarted, kWasRunning };
+enum class StartOutcome { kMade, kStarted, kWasRunning };  // kMade: the pool, and started
 
 // Returns when the service answers; one that ran already has put its service.json right. Several at once on
 // one pool all succeed, and there is one service. kConflict when the options contradict the pool, or the

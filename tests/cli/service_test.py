@@ -1,5 +1,6 @@
 """up, status, down and what can go wrong with a service."""
 
+import json
 import os
 import signal
 import socket
@@ -103,6 +104,12 @@ class UpAndDown(PoolTest):
         (self.pool / "away").rename(targets)
         self.up()
         self.ok(self.sluice("down"))
+
+    def test_up_says_whether_it_made_the_pool(self):
+        for outcome in ("made", "running"):
+            self.assertEqual(json.loads(self.ok(self.sluice("up", "--hot-size", "32M", "--json")).out)["outcome"], outcome)
+        self.ok(self.sluice("down"))
+        self.assertEqual(json.loads(self.ok(self.sluice("up", "--json")).out)["outcome"], "started")
 
     def test_the_defaults_are_three_targets_and_a_class_that_fits(self):
         self.up()

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -513,6 +514,65 @@ TEST(StartingAService, a_dead_servers_file_whose_pid_another_process_has_does_no
   ASSERT_TRUE(connected) << connected.error().message;
   EXPECT_TRUE((*connected)->list("/"));
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(25));
+}
+
+// What this process and its children write to stderr while it lives.
+class CapturedStderr {
+ public:
+  CapturedStderr() : file_(::memfd_create("stderr", MFD_CLOEXEC)), before_(::dup(STDERR_FILENO)) {
+    ::dup2(file_.get(), STDERR_FILENO);
+  }
+  ~CapturedStderr() { ::dup2(before_.get(), STDERR_FILENO); }
+  std::string text() const {
+    std::string text(static_cast<size_t>(::lseek(file_.get(), 0, SEEK_END)), '\0');
+    EXPECT_TRUE(pread_all(file_.get(), std::as_writable_bytes(std::span(text)), 0, "stderr"));
+    return text;
+  }
+
+ private:
+  UniqueFd file_, before_;
+};
+
+TEST(StartingAService, a_pool_that_was_made_for_the_purpose_is_told_of_once) {
+  RealPool pool;
+  std::string told;
+  {
+    CapturedStderr captured;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        auto connected = pool.connect();
+        EXPECT_TRUE(connected) << connected.error().message;
+      });
+    for (auto& thread : threads) thread.join();
+    pool.kill_service();
+    EXPECT_TRUE(pool.connect()) << "a service on a pool that is there already";
+    told = captured.text();
+  }
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+  EXPECT_NE(told.find("made a new pool in " + pool.path().string() + " (class EC_2P1)"), std::string::npos)
+      << told;
+}
+
+TEST(StartingAService, a_slash_behind_the_pool_names_the_same_pool) {
+  RealPool pool;
+  const auto started = client::start_service((pool.path() / "").string());
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_TRUE(pool.connect());
+}
+
+TEST(StartingAService, a_mistyped_pool_is_refused_and_nothing_is_made) {
+  auto scratch = TemporaryDirectory::create("sluice-slip");
+  ASSERT_TRUE(scratch);
+  client::Options options;
+  options.pool = (scratch->path() / "hoem" / "pool").string();
+  const auto refused = Client::connect(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotFound);
+  for (const std::string& named :
+       {options.pool, std::string("SLUICE_POOL"), std::string("sluice up --pool ")})
+    EXPECT_NE(refused.error().message.find(named), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(scratch->path()));
 }
 
 TEST(StartingAService, a_dead_servers_file_does_not_hide_the_one_that_runs) {

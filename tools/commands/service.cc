@@ -64,6 +64,16 @@ void print_status(const json& status) {
   fmt::print("files    {}\n", number_of(status, "files"));
 }
 
+// Programs that start a service read it (client/service.cc).
+const char* outcome_word(StartOutcome outcome) {
+  return outcome == StartOutcome::kMade ? "made" : outcome == StartOutcome::kStarted ? "started" : "running";
+}
+const char* outcome_text(StartOutcome outcome) {
+  return outcome == StartOutcome::kMade      ? "made and ready"
+         : outcome == StartOutcome::kStarted ? "ready"
+                                             : "running already";
+}
+
 }  // namespace
 
 int run_up(const UpOptions& options) {
@@ -77,12 +87,12 @@ int run_up(const UpOptions& options) {
   auto status = ask_status(*pool);
   if (!status) return report(status.error());
   if (options.common.json) {
+    (*status)["outcome"] = outcome_word(*started);
     fmt::print("{}\n", status->dump(2));
     return kOk;
   }
-  fmt::print("{} {}: class {}, {} targets\n",
-             *started == StartOutcome::kStarted ? "ready" : "running already", *pool,
-             text_of(*status, "class"), part_of(*status, "targets").size());
+  fmt::print("{} {}: class {}, {} targets\n", outcome_text(*started), *pool, text_of(*status, "class"),
+             part_of(*status, "targets").size());
   if (const std::string state = text_of(*status, "state"); state != "ok") say("the pool is " + state);
   return kOk;
 }
