@@ -133,9 +133,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void watch_drain() {
     const DrainState state = calls_.drain_state();
-    if (state.bytes_left == 0 || state.state.starts_with("blocked") ||
-        std::chrono::steady_clock::now() >= drain_end_) {
-      const nlohmann::json body{{"bytes_left", state.bytes_left}, {"state", state.state}};
+    if (state.bytes_left == 0 || state.blocked || std::chrono::steady_clock::now() >= drain_end_) {
+      const nlohmann::json body{
+          {"bytes_left", state.bytes_left},
+          {"state", state.state},
+          {"blocked",
+           state.blocked ? nlohmann::json(static_cast<unsigned>(*state.blocked)) : nlohmann::json()}};
       reply(make_response(request_, http::status::ok,
                           body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
       return;

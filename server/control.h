@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -14,7 +15,8 @@
 //   GET  /metrics             the same for Prometheus
 //   POST /drain[?wait_ms=N]   starts draining; answers when nothing is left, when the drain is blocked, or
 //   after N ms
-//                             (at most kMaxDrainWaitMs): {"bytes_left": N, "state": "..."}
+//                             (at most kMaxDrainWaitMs): {"bytes_left": N, "state": "...", "blocked": CODE or
+//                             null}, CODE as in base/error.h
 //   POST /announce            looks now whether clients can find the service, as it does by itself once a
 //   second:
 //                             POOL/service.json is written again when it is not as it should be
@@ -37,6 +39,7 @@ inline constexpr uint64_t kControlWatchMs = 1'000;
 struct DrainState {
   uint64_t bytes_left = 0;  // that only the hot tier has, of committed data
   std::string state;        // as in burst_buffer::DrainStatus
+  std::optional<ErrorCode> blocked;
 };
 
 struct ControlCalls {

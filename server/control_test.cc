@@ -35,7 +35,7 @@ class ControlTest : public testing::Test {
     calls.drain_state = [this] {
       std::lock_guard lock(mutex_);
       if (left_ > 0 && drains_) --left_;
-      return DrainState{left_, state_};
+      return DrainState{left_, state_, blocked_};
     };
     calls.keep = [this] { ++keeps_; };
     calls.announce = [this]() -> Result<> {
@@ -90,6 +90,7 @@ class ControlTest : public testing::Test {
   uint64_t left_ = 0;
   bool drains_ = true;
   std::string state_ = "idle";
+  std::optional<ErrorCode> blocked_;
   std::unique_ptr<Control> control_;
 };
 
@@ -122,10 +123,12 @@ TEST_F(ControlTest, DrainAnswersAtOnceWhenItIsBlocked) {
   left_ = 5;
   drains_ = false;
   state_ = "blocked: no target is left";
+  blocked_ = ErrorCode::kNoSpace;
   auto reply = control_request(pool_, "POST", "/drain?wait_ms=60000", 5000);
   ASSERT_TRUE(reply) << reply.error().message;
   EXPECT_THAT(reply->body, HasSubstr("blocked: no target is left"));
   EXPECT_THAT(reply->body, HasSubstr("\"bytes_left\":5"));
+  EXPECT_THAT(reply->body, HasSubstr("\"blocked\":6"));
 }
 
 TEST_F(ControlTest, ALongDrainDoesNotKeepOthersWaiting) {

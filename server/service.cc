@@ -208,7 +208,7 @@ class RunningService final : public Service {
     calls.kick_drain = [this] { drain_->drain_all(); };
     calls.drain_state = [this] {
       const auto status = drain_->status();
-      return DrainState{status.bytes_left, status.state};
+      return DrainState{status.bytes_left, status.state, status.blocked};
     };
     calls.keep = [this] {
       if (private_.exchange(false)) log::info("asked to stay");

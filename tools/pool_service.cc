@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "client/control_client.h"
@@ -90,6 +92,16 @@ Result<json> ask(const std::string& pool, const char* method, const std::string&
   return body;
 }
 
+// Why the drain is blocked, of what matters to a user: a full, a forbidden or a damaged place, or anything
+// else.
+std::optional<ErrorCode> blocked_code(const json& report) {
+  const auto blocked = report.find("blocked");
+  if (blocked == report.end() || !blocked->is_number_unsigned()) return std::nullopt;
+  for (const ErrorCode code : {ErrorCode::kNoSpace, ErrorCode::kAccess, ErrorCode::kCorrupt})
+    if (*blocked == static_cast<unsigned>(code)) return code;
+  return ErrorCode::kIo;
+}
+
 bool answers(const std::string& pool) {
   return ask(pool, "GET", "/status", kAnswerTimeoutMs).has_value();
 }
@@ -150,6 +162,7 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
 Result<> drain_service(const std::string& pool, const std::function<void(uint64_t)>& on_progress,
                        const std::function<bool()>& interrupted) {
   auto patience = after_ms(kBlockedPatienceMs);
+  uint64_t least_left = std::numeric_limits<uint64_t>::max();
   while (true) {
     auto report =
         ask(pool, "POST", fmt::format("/drain?wait_ms={}", kDrainSliceMs), kDrainSliceMs + kAnswerTimeoutMs);
@@ -163,13 +176,13 @@ Result<> drain_service(const std::string& pool, const std::function<void(uint64_
           ErrorCode::kAborted,
           fmt::format("interrupted with {} bytes not drained; they stay in the hot tier of the pool {}", left,
                       pool));
-    if (!state.starts_with("blocked")) {
-      patience = after_ms(kBlockedPatienceMs);
-      continue;
-    }
+    const auto blocked = blocked_code(*report);
+    if (!blocked || left < least_left) patience = after_ms(kBlockedPatienceMs);
+    least_left = std::min(least_left, left);
+    if (!blocked) continue;
     if (Steady::now() >= patience)
       return fail(
-          ErrorCode::kIo,
+          *blocked,
           fmt::format("{} bytes of the pool {} cannot be drained ({}); they stay in the hot tier, see "
                       "`sluice status --pool {}`",
                       left, pool, state, pool));

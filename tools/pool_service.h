@@ -36,9 +36,9 @@ struct DrainReport {
   uint64_t bytes_left = 0;
   std::string state;
 };
-// Waits until nothing is left to drain. kIo with the reason when the drain was blocked for
-// kBlockedPatienceMs, kAborted when `interrupted` says so. `on_progress` gets the bytes left, several times a
-// second.
+// Waits until nothing is left to drain. kNoSpace, kAccess, kCorrupt or kIo, with the reason, when the drain
+// was blocked for kBlockedPatienceMs and less than before was never left, kAborted when `interrupted` says
+// so. `on_progress` gets the bytes left, several times a second.
 inline constexpr uint64_t kBlockedPatienceMs = 10'000;
 Result<> drain_service(const std::string& pool, const std::function<void(uint64_t)>& on_progress,
                        const std::function<bool()>& interrupted);

@@ -98,6 +98,21 @@ class Files(PoolTest):
         self.ok(self.sluice("rm", "-f", "/nowhere", "/c"))
         self.assertEqual(self.ok(self.sluice("ls")).out, "")
 
+    def test_persist_does_not_wait_for_a_drain_that_stays_blocked(self):
+        self.up()
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        self.ok(self.sluice("persist", "/x"))
+        targets, away = self.pool / "targets", self.pool / "away"
+        targets.rename(away)
+        self.ok(self.sluice("cp", "--force", self.file("in", seed=2), "sluice:/x"))
+        waiting = [self.start("persist", "/x"), self.start("persist", "--timeout", "60", "/"), self.start("down")]
+        for process in waiting:
+            self.fails(self.finish(process), 1, "cannot be drained", "blocked: ", "hot tier", "sluice status")
+        away.rename(targets)
+        self.ok(self.sluice("persist", "/x"))  # the service went on trying
+        self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
+        self.assertEqual((self.scratch / "out").read_bytes(), self.file("in", seed=2).read_bytes())
+
     def test_explain_says_something_of_the_layout(self):
         self.up()
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))

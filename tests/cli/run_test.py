@@ -59,6 +59,21 @@ class Run(PoolTest):
         self.fails(done, 120, "pool.toml")
         self.assertFalse((self.scratch / "ran").exists())
 
+    def test_a_drain_that_stays_blocked_is_121_and_the_data_is_drained_later(self):
+        self.up()
+        targets, away = self.pool / "targets", self.pool / "away"
+        targets.rename(away)
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        self.kill_server()
+        done = self.sluice("run", "-n", "1", "--", "true")
+        self.assertEqual(done.code, 121, done)
+        self.assertIn("cannot be drained (blocked: ", done.err)
+        self.assertEqual(self.servers(), [])
+        away.rename(targets)
+        self.ok(self.sluice("persist", "/x"))
+        self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
+        self.assertEqual((self.scratch / "out").read_bytes(), self.file("in").read_bytes())
+
     def test_an_mpirun_that_is_not_there_is_122(self):
         self.fails(self.run_it("--mpirun", self.scratch / "nothing", "-n", "1", "--", "true"), 122, "nothing")
         self.assertEqual(self.servers(), [])
