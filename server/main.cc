@@ -37,6 +37,7 @@ Result<UniqueFd> block_signals() {
   sigaddset(&signals, SIGINT);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails as any other
   if (::pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0)
     return fail(errno_error(errno, "block", "signals"));
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC));

@@ -1,4 +1,6 @@
 // sluice: the command line. Options are parsed here; tools/commands does the work.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -156,6 +158,7 @@ int dispatch(const std::string& name, const AllOptions& all) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails, and is told
   sluice::log::init_log("sluice", sluice::log::Level::kWarn);
   AllOptions all;
   CLI::App app("Sluice: shared files for MPI-IO, fast and safe", "sluice");

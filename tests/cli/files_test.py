@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import unittest
 
@@ -127,6 +128,28 @@ class Files(PoolTest):
         self.fails(self.sluice("cp", "sluice:/x", self.scratch / "no" / "out"), 3, "no")
         self.assertFalse((self.scratch / "out").exists())
         self.assertEqual(self.ok(self.sluice("ls")).out.split(), ["x"])
+
+    def test_a_limit_of_file_sizes_is_told_and_leaves_no_copy(self):
+        self.up()
+        self.ok(self.sluice("cp", self.file("in", 3 << 20), "sluice:/x"))
+        before = sorted(os.listdir(self.scratch))
+        env = {"SLUICE_POOL": str(self.pool)}
+        done = self.run_command("sh", "-c", f'ulimit -f 1024; exec "{SLUICE}" cp sluice:/x out', env=env)
+        self.fails(done, 6, "out", "ulimit -f")
+        self.assertEqual(sorted(os.listdir(self.scratch)), before)
+
+    def test_a_signal_during_a_copy_leaves_nothing_behind(self):
+        self.up()
+        with open(self.scratch / "sparse", "wb") as out:
+            out.truncate(64 << 30)  # quickly in, and a long way out
+        self.ok(self.sluice("cp", self.scratch / "sparse", "sluice:/x"))
+        before = sorted(os.listdir(self.scratch))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            copy = self.start("cp", "sluice:/x", "out")
+            self.wait_until(lambda: len(os.listdir(self.scratch)) > len(before), "the copy has begun")
+            copy.send_signal(number)
+            self.fails(self.finish(copy), 128 + number, "interrupted", "out")
+            self.assertEqual(sorted(os.listdir(self.scratch)), before)
 
     def test_a_command_brings_its_own_service_when_none_runs(self):
         self.up()

@@ -85,7 +85,7 @@ Result<Connection> connect(const Common& common) {
   return Connection{std::move(*use), std::move(*client), std::move(*pool)};
 }
 
-int disconnect(Connection connection, int code) {
+int disconnect(Connection connection, int code, const std::function<bool()>& interrupted) {
   connection.client.reset();  // before the service is asked who is left
   uint64_t most = 0;
   std::optional<Progress> progress;
@@ -97,7 +97,7 @@ int disconnect(Connection connection, int code) {
         progress->set_total(most);
         progress->show(most - left);
       },
-      [] { return false; });
+      interrupted);
   progress.reset();
   if (ended) return code;
   const int own = report(ended.error());
