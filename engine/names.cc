@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/printable.h"
 
 namespace sluice::engine {
 namespace {
@@ -25,7 +26,7 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
   const uint64_t stripe = attributes.chunk_size.value * object_class.k();
   std::string text;
   auto line = [&text](const std::string& what) { text.append(what).append("\n"); };
-  line("file: " + attributes.path);
+  line("file: " + printable_name(attributes.path));
   line("object class: " + object_class.name() + " (" + std::to_string(object_class.k()) + " data + " +
        std::to_string(object_class.m()) + " redundant shards; survives " + std::to_string(object_class.m()) +
        " lost targets); set sluice_object_class before the file is created");

@@ -114,6 +114,26 @@ class Files(PoolTest):
         self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
         self.assertEqual((self.scratch / "out").read_bytes(), self.file("in", seed=2).read_bytes())
 
+    def test_names_cannot_break_lines_or_steer_the_terminal(self):
+        self.up()
+        local = self.file("in", 1000)
+        names = {"a\nb": "a\\nb", "a\\nb": "a\\\\nb", "\x1b[31mred": "\\x1b[31mred", "Grüße": "Grüße"}
+        for name in names:
+            self.ok(self.sluice("cp", local, "sluice:/d\r/" + name))
+        self.assertEqual(self.ok(self.sluice("ls")).out, "d\\r/\n")
+        self.assertEqual(sorted(self.ok(self.sluice("ls", "/d\r")).out.splitlines()), sorted(names.values()))
+        self.assertEqual(sorted(self.ok(self.sluice("ls", "-R", "/")).out.splitlines()),
+                         sorted("/d\\r/" + shown for shown in names.values()))
+        self.assertEqual(len(self.ok(self.sluice("ls", "-l", "/d\r")).out.splitlines()), len(names))
+        self.assertEqual({f["path"] for f in json.loads(self.ok(self.sluice("ls", "--json")).out)},
+                         {"/d\r/" + name for name in names})
+        for name, shown in names.items():
+            self.assertEqual(self.ok(self.sluice("stat", "/d\r/" + name)).out.splitlines()[0].split(None, 1),
+                             ["path", "/d\\r/" + shown])
+            self.assertEqual(json.loads(self.ok(self.sluice("stat", "--json", "/d\r/" + name)).out)["path"], "/d\r/" + name)
+            self.assertEqual(self.ok(self.sluice("explain", "/d\r/" + name)).out.splitlines()[0], "file: /d\\r/" + shown)
+        self.fails(self.sluice("stat", "/no\n\x1b[31m"), 3, "/no\\n\\x1b[31m")
+
     def test_explain_says_something_of_the_layout(self):
         self.up()
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
@@ -91,18 +92,19 @@ std::vector<Entry> entries_of(const std::string& directory, const std::vector<cl
 
 void print_long(const std::string& name, const client::FileInfo& file) {
   fmt::print("{} {} {} {:>14} {} {:<8} {}{}\n", mode_text(file.mode), user_name(file.uid),
-             group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class, name,
+             group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class,
+             printable_name(name),
              file.hot_bytes > 0 ? fmt::format("  ({} not drained)", print_bytes(file.hot_bytes)) : "");
 }
 
 void print_entries(const std::vector<Entry>& entries, bool long_format) {
   for (const Entry& entry : entries) {
     if (!long_format)
-      fmt::print("{}\n", entry.name);
+      fmt::print("{}\n", printable_name(entry.name));
     else if (entry.file != nullptr)
       print_long(entry.name, *entry.file);
     else
-      fmt::print("{:<10} {:>14} {}  ({} file{})\n", "d", entry.bytes, entry.name, entry.files,
+      fmt::print("{:<10} {:>14} {}  ({} file{})\n", "d", entry.bytes, printable_name(entry.name), entry.files,
                  entry.files == 1 ? "" : "s");
   }
 }
@@ -131,13 +133,13 @@ int list_with(client::Client& client, const ListOptions& options) {
     if (options.long_format)
       print_long(file.path, file);
     else
-      fmt::print("{}\n", file.path);
+      fmt::print("{}\n", printable_name(file.path));
   }
   return kOk;
 }
 
 void print_stat(const client::FileInfo& info) {
-  fmt::print("path       {}\n", info.path);
+  fmt::print("path       {}\n", printable_name(info.path));
   fmt::print("size       {} ({})\n", info.size_bytes, print_bytes(info.size_bytes));
   fmt::print("class      {}, chunk size {}\n", info.object_class, print_bytes(info.chunk_bytes));
   fmt::print("epochs     committed {}, persisted {}\n", info.committed_epoch, info.persisted_epoch);
@@ -167,7 +169,7 @@ int persist_one(client::Client& client, const std::string& path, const PathsOpti
   auto before = client.stat(path);
   if (!before && path != "/") return report(before.error());
   const uint64_t total = before ? before->hot_bytes : 0;
-  Progress progress("persisting " + path, total);
+  Progress progress("persisting " + printable_name(path), total);
   while (true) {
     auto drained = client.wait_drained(path, kSliceMs);
     if (drained) return kOk;

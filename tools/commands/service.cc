@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "client/control_client.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
@@ -21,7 +22,8 @@ constexpr uint64_t kStatusTimeoutMs = 10'000;
 
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string("?");
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>())
+                                                     : std::string("?");
 }
 uint64_t number_of(const json& object, const char* key) {
   const auto found = object.find(key);
