@@ -139,6 +139,30 @@ class Files(PoolTest):
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
         self.assertIn("EC_2P1", self.ok(self.sluice("explain", "/x")).out)
 
+    def test_every_command_that_reports_does_so_in_json(self):
+        self.up()
+        for path in ("/a", "/b", "/c"):
+            self.ok(self.sluice("cp", self.file("in"), "sluice:" + path))
+        def told(*words, code=0):
+            done = self.sluice(*words)
+            self.assertEqual(done.code, code, done)
+            return json.loads(done.out)
+
+        explained = told("explain", "--json", "/a")
+        self.assertEqual((explained["path"], explained["class"], explained["size"]), ("/a", "EC_2P1", 1 << 20))
+        self.assertIn("file: /a", explained["explanation"])
+        self.assertEqual([e["path"] for e in told("explain", "--json", "/a", "/nowhere", "/b", code=3)], ["/a", "/b"])
+        persisted = told("persist", "--json", "/a")
+        self.assertTrue(persisted["persisted"])
+        self.assertEqual(persisted["epochs"]["committed"], persisted["epochs"]["persisted"])
+        self.assertEqual(told("persist", "--json", "/"), {"path": "/", "persisted": True})
+        self.assertEqual(told("rm", "--json", "/a"), {"path": "/a", "removed": True})
+        self.assertEqual(told("rm", "--json", "/b", "/nowhere", code=3), [{"path": "/b", "removed": True}])
+        self.assertEqual(told("rm", "--json", "-f", "/c", "/nowhere"),
+                         [{"path": "/c", "removed": True}, {"path": "/nowhere", "removed": False}])
+        self.assertEqual(told("down", "--json"), {"pool": str(self.pool), "stopped": True})
+        self.assertEqual(told("down", "--json"), {"pool": str(self.pool), "stopped": False})
+
     def test_a_full_device_and_a_missing_source_leave_no_copy(self):
         self.up()
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
@@ -217,6 +241,11 @@ class ExitCodes(PoolTest):
         self.assertEqual(self.sluice().code, 2)
         self.fails(self.run_command(SLUICE, "ls"), 2, "--pool", "SLUICE_POOL")
         self.assertFalse(self.pool.exists())
+
+    def test_an_unknown_command_is_named_with_the_nearest_one(self):
+        for word, nearest in (("nonsense", "'"), ("stauts", "'status'"), ("remove", "'"), ("rmm", "'rm'"), ("explian", "'explain'")):
+            self.fails(self.sluice(word, "/x"), 2, f"'{word}'", "nearest is " + nearest, "sluice --help")
+        self.fails(self.sluice("a\nb"), 2, "'a\\nb'")
 
     def test_help_is_zero_and_has_an_example_each(self):
         self.ok(self.sluice("--version"))

@@ -101,12 +101,21 @@ int run_up(const UpOptions& options) {
 
 namespace {
 
+// `stopped`: by this very command; otherwise none runs, or somebody else stopped it.
+void print_stopped(const std::string& pool, bool stopped) {
+  const json told{{"pool", pool}, {"stopped", stopped}};
+  fmt::print("{}\n", told.dump(2, ' ', false, json::error_handler_t::replace));
+}
+
 // Somebody else stopped it, or it died, while we had it drain: all is well when the mark of a drained hot
 // tier (server/pool.h) is there.
-int report_gone(const std::string& pool) {
+int report_gone(const std::string& pool, bool as_json) {
   std::error_code ec;
   if (std::filesystem::exists(std::filesystem::path(pool) / "drained", ec)) {
-    say(fmt::format("the service on {} was stopped by somebody else; all was drained", pool));
+    if (as_json)
+      print_stopped(pool, false);
+    else
+      say(fmt::format("the service on {} was stopped by somebody else; all was drained", pool));
     return kOk;
   }
   return report(
@@ -136,13 +145,16 @@ int run_down(const DownOptions& options) {
   };
   auto status = ask_status(*pool);
   if (!status && gone(status.error())) {
-    say(fmt::format("no service runs on the pool {}", *pool));
+    if (options.common.json)
+      print_stopped(*pool, false);
+    else
+      say(fmt::format("no service runs on the pool {}", *pool));
     return kOk;
   }
   if (!status) return report(status.error());
   if (!options.no_drain) {
     auto drained = drain_with_progress(*pool, number_of(part_of(*status, "drain"), "bytes_left"));
-    if (!drained && gone(drained.error())) return report_gone(*pool);
+    if (!drained && gone(drained.error())) return report_gone(*pool, options.common.json);
     if (!drained) {
       Error error = drained.error();
       error.message +=
@@ -151,7 +163,10 @@ int run_down(const DownOptions& options) {
     }
   }
   if (auto stopped = stop_service(*pool); !stopped && !gone(stopped.error())) return report(stopped.error());
-  fmt::print("stopped {}\n", *pool);
+  if (options.common.json)
+    print_stopped(*pool, true);
+  else
+    fmt::print("stopped {}\n", *pool);
   return kOk;
 }
 
