@@ -177,6 +177,7 @@ Result<std::optional<int>> pool_holder(const fs::path& pool) {
 }
 
 Result<ServiceRecord> find_service(const std::string& pool) {
+  log::debug("looking for the service on {}", pool);
   auto holder = pool_holder(pool);
   if (!holder) return fail(holder.error());
   if (*holder) {
@@ -206,6 +207,7 @@ Result<> start_service(const std::string& pool) {
   }
   std::string said = output->err;
   while (!said.empty() && said.back() == '\n') said.pop_back();
+  said.erase(0, said.rfind('\n') + 1);  // before it stand warnings, of which we have given our own
   return fail(ErrorCode::kUnavailable,
               "cannot start a service on " + pool + ": " + (said.empty() ? "no reason given" : said));
 }

@@ -224,6 +224,16 @@ class WhatGoesWrong(PoolTest):
         self.fails(self.sluice("up", "--hot-dir", self.scratch / "nowhere"), 3, "nowhere")
         self.assertFalse(self.pool.exists())
 
+    def test_a_log_level_that_is_none_is_told_once_with_those_that_are(self):
+        self.up(env={"SLUICE_LOG": "verbose"})
+        self.assertEqual((self.pool / "sluiced.log").read_text().count("SLUICE_LOG"), 1)
+        done = self.ok(self.sluice("ls", env={"SLUICE_LOG": "verbose"}))
+        self.assertEqual(len(done.err.splitlines()), 1, done)
+        for word in ("SLUICE_LOG=verbose", "trace, debug, info, warn, error, off"):
+            self.assertIn(word, done.err)
+        for good in ("trace", "debug", "info", "warn", "error", "off", ""):
+            self.assertNotIn("SLUICE_LOG", self.ok(self.sluice("ls", env={"SLUICE_LOG": good})).err)
+
     def test_a_directory_with_other_things_is_no_pool(self):
         self.pool.mkdir()
         (self.pool / "thesis.tex").write_text("x")
