@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -460,6 +461,65 @@ TEST_F(ServiceTest, standard_mode_writers_of_one_range_take_turns_and_lose_nothi
   two.join();
   for (int i = 0; i < 40; ++i) {
     EXPECT_EQ(get(**a, static_cast<uint64_t>(i) * 4096, 4096), pattern(4096, static_cast<uint64_t>(i))) << i;
+  }
+}
+
+bool tells_of_removal(const Error& error, const std::string& path) {
+  return error.code == ErrorCode::kNotFound && error.message.find(path + " was removed") != std::string::npos;
+}
+
+TEST_F(ServiceTest, whoever_uses_a_file_that_another_removed_is_told_that) {
+  auto writer = open("/taken", creating());
+  ASSERT_TRUE(put(*writer, 0, pattern(1000, 1)));
+  ASSERT_TRUE(writer->sync());
+  ASSERT_TRUE(put(*writer, 0, pattern(1000, 2)));
+  auto reader = open("/taken", {});
+  auto sharer_client = connect();
+  const auto handle = writer->share();
+  ASSERT_TRUE(connect()->remove("/taken"));
+  std::vector<std::byte> data(1000);
+  const Extent extent = Extent::at(Offset(0), Length(1000));
+  const client::Piece piece{data.data(), data.size()};
+  for (File* file : {writer.get(), reader.get()}) {
+    const auto read = file->read({&extent, 1}, {&piece, 1});
+    ASSERT_FALSE(read);
+    EXPECT_TRUE(tells_of_removal(read.error(), "/taken")) << read.error().message;
+    const auto size = file->size();
+    ASSERT_FALSE(size);
+    EXPECT_TRUE(tells_of_removal(size.error(), "/taken")) << size.error().message;
+  }
+  const auto attached = sharer_client->attach(handle);
+  ASSERT_FALSE(attached);
+  EXPECT_TRUE(tells_of_removal(attached.error(), "/taken")) << attached.error().message;
+  const auto resized = writer->resize(10);
+  ASSERT_FALSE(resized);
+  EXPECT_TRUE(tells_of_removal(resized.error(), "/taken")) << resized.error().message;
+  const auto written = put(*writer, 0, pattern(1000, 3));
+  ASSERT_FALSE(written);
+  EXPECT_TRUE(tells_of_removal(written.error(), "/taken")) << written.error().message;
+}
+
+TEST_F(ServiceTest, a_removal_in_the_middle_of_writes_and_reads_is_told_as_one) {
+  for (int turn = 0; turn < 25; ++turn) {
+    const std::string path = "/raced" + std::to_string(turn);
+    auto file = open(path, creating());
+    ASSERT_TRUE(put(*file, 0, pattern(100'000, 1)));
+    std::atomic<bool> going{false};
+    std::thread user([&] {
+      std::vector<std::byte> data(100'000);
+      const Extent extent = Extent::at(Offset(0), Length(data.size()));
+      const client::Piece piece{data.data(), data.size()};
+      while (true) {
+        auto done = turn % 2 == 0 ? put(*file, 0, data) : file->read({&extent, 1}, {&piece, 1});
+        going = true;
+        if (done) continue;
+        EXPECT_TRUE(tells_of_removal(done.error(), path)) << done.error().message;
+        return;
+      }
+    });
+    while (!going) std::this_thread::yield();
+    ASSERT_TRUE(client_->remove(path));
+    user.join();
   }
 }
 
