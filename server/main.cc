@@ -9,12 +9,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/os.h"
@@ -43,6 +45,16 @@ Result<UniqueFd> block_signals() {
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC));
   if (!fd) return fail(errno_error(errno, "open", "the signal descriptor"));
   return fd;
+}
+
+// Each client and each shard that is open takes a descriptor; the limit that shells set is for their own
+// kind.
+void raise_descriptor_limit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log::warn("cannot raise the limit of open files to {}: {}", limit.rlim_max, std::strerror(errno));
 }
 
 // stderr, and with it whatever a library or a broken assertion prints, goes to the log.
@@ -130,6 +142,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
     if (auto redirected = redirect_output(paths.log()); !redirected) return Failure{redirected.error(), {}};
   }
   log::init_log("sluiced", log::Level::kInfo);
+  raise_descriptor_limit();
   server::ServiceOptions options;
   options.accept_lost_hot_tier = line.accept_lost_hot_tier;
   options.private_service = line.private_service;

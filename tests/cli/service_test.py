@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -183,6 +184,13 @@ class UpAndDown(PoolTest):
         self.assertEqual(self.status(pool)["pool"], str(pool))
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x", pool=pool))
         self.ok(self.sluice("down", pool=pool))
+
+    def test_a_server_may_open_as_many_files_as_the_hard_limit_says(self):
+        script = f'ulimit -S -n 128; ulimit -H -n 900; exec "{SLUICE}" up --hot-size 32M'
+        self.ok(self.run_command("sh", "-c", script, env={"SLUICE_POOL": str(self.pool)}))
+        limits = pathlib.Path(f"/proc/{self.server_pid()}/limits").read_text(encoding="ascii")
+        line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+        self.assertEqual(line.split()[3:5], ["900", "900"])
 
     def test_the_hot_tier_may_lie_elsewhere(self):
         hot = self.scratch / "hot place"
