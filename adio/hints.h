@@ -38,7 +38,4 @@ Result<Hints> parse_hints(const HintList& hints);
 // is a shell pattern for the whole path or its last component. kInvalidArgument, with the part that is wrong.
 Result<HintList> hints_for_path(std::string_view text, const std::string& path);
 
-// The candidate with the least edits to `word`.
-std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
-
 }  // namespace sluice::adio

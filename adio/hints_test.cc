@@ -71,10 +71,5 @@ TEST(Hints, MalformedEnvironmentIsNamed) {
   EXPECT_FALSE(hints_for_path("*:a=b,,", "/x"));
 }
 
-TEST(Hints, NearestCountsEdits) {
-  EXPECT_EQ(nearest("kitten", {"sitting", "mitten", "kit"}), "mitten");
-  EXPECT_EQ(nearest("", {"abc", "a"}), "a");
-}
-
 }  // namespace
 }  // namespace sluice::adio

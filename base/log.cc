@@ -5,6 +5,9 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
+#include <optional>
+
+#include "base/printable.h"
 
 namespace sluice::log {
 namespace {
@@ -27,6 +30,25 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+struct Named {
+  std::string_view name;
+  Level level;
+};
+constexpr Named kLevels[] = {{"trace", Level::kTrace}, {"debug", Level::kDebug}, {"info", Level::kInfo},
+                             {"warn", Level::kWarn},   {"error", Level::kError}, {"off", Level::kOff}};
+
+// What SLUICE_LOG says; empty counts as not set.
+std::string_view wanted_level() {
+  const char* wanted = std::getenv("SLUICE_LOG");
+  return wanted == nullptr ? std::string_view() : std::string_view(wanted);
+}
+
+std::optional<Level> level_named(std::string_view name) {
+  for (const Named& known : kLevels)
+    if (known.name == name) return known.level;
+  return std::nullopt;
+}
+
 // spdlog keeps the process's default logger; ours has its own name, so a host program that uses spdlog keeps
 // its own.
 std::shared_ptr<spdlog::logger>& logger() {
@@ -35,6 +57,15 @@ std::shared_ptr<spdlog::logger>& logger() {
         std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     fresh->set_pattern("sluice: %l: %v");
     fresh->set_level(spdlog::level::warn);
+    const std::string_view wanted = wanted_level();
+    if (const auto level = level_named(wanted)) {
+      fresh->set_level(to_spdlog(*level));
+    } else if (!wanted.empty()) {
+      std::string names;
+      for (const Named& known : kLevels) names.append(names.empty() ? "" : ", ").append(known.name);
+      fresh->warn("SLUICE_LOG={} is no log level and is not followed; set it to one of {}", printable(wanted),
+                  names);
+    }
     return fresh;
   }();
   return instance;
@@ -54,8 +85,7 @@ bool init_log(std::string_view program, Level fallback_level, const std::string&
       opened = false;
     }
   }
-  const char* wanted = std::getenv("SLUICE_LOG");
-  logger()->set_level(wanted != nullptr ? spdlog::level::from_str(wanted) : to_spdlog(fallback_level));
+  logger()->set_level(to_spdlog(level_named(wanted_level()).value_or(fallback_level)));
   return opened;
 }
 

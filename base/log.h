@@ -7,13 +7,15 @@
 #include <utility>
 
 // Log lines go to stderr, or to the file named at init_log(). Thread-safe. The level comes from SLUICE_LOG
-// (trace, debug, info, warn, error, off; default warn in clients, info in the server).
+// (trace, debug, info, warn, error, off; default warn in clients, info in the server). Any other value is
+// told of once in a process, at its first use of the log.
 namespace sluice::log {
 
 enum class Level { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
-// Call once, early, from main() or when a library starts; without it lines of warn and above go to stderr.
-// An empty path means stderr. Answers false when the file cannot be opened (stderr is used then).
+// Call once, early, from main(); without it, as in libraries, lines go to stderr, of warn and above when
+// SLUICE_LOG does not say otherwise. An empty path means stderr. Answers false when the file cannot be opened
+// (stderr is used then).
 bool init_log(std::string_view program, Level fallback_level, const std::string& path = {});
 
 bool enabled(Level level);

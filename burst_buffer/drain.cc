@@ -273,6 +273,7 @@ class DrainThread final : public Drain {
   bool in_round_ = false;
   std::optional<Length> wanted_;
   std::string blocked_;
+  ErrorCode blocked_code_ = ErrorCode::kInternal;  // of blocked_
   uint64_t failures_ = 0;
   uint64_t seen_activity_ = 0;
   Steady::time_point active_at_ = Steady::now();
@@ -329,6 +330,7 @@ DrainStatus DrainThread::status() {
   now.bytes_left = hot_.unpublished_bytes();
   now.bytes_drained = bytes_drained_;
   const std::lock_guard lock(mutex_);
+  if (!blocked_.empty()) now.blocked = blocked_code_;
   now.state = !blocked_.empty() ? "blocked: " + blocked_ : in_round_ ? "draining" : "idle";
   return now;
 }
@@ -459,6 +461,7 @@ void DrainThread::after_round(const Result<>& outcome, bool moved_any, std::uniq
     ++failures_;
     if (blocked_ != outcome.error().message) log::warn("drain: {}", outcome.error().message);
     blocked_ = outcome.error().message;
+    blocked_code_ = outcome.error().code;
     const bool pointless = !outcome.error().retryable || failures_ >= options_.failures_to_report;
     if (wanted_ && pointless) report(outcome, lock);
     wake_.wait_for(lock, ms(options_.retry_ms), stopped);

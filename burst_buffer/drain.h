@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,9 +47,10 @@ enum class DrainPolicy {
 };
 
 struct DrainStatus {
-  std::string state;           // "idle", "draining", "blocked: <why>"
-  uint64_t bytes_left = 0;     // HotTier::unpublished_bytes(): 0 when everything committed is published
-  uint64_t bytes_drained = 0;  // since start
+  std::string state;                 // "idle", "draining", "blocked: <why>"
+  uint64_t bytes_left = 0;           // HotTier::unpublished_bytes(): 0 when everything committed is published
+  uint64_t bytes_drained = 0;        // since start
+  std::optional<ErrorCode> blocked;  // why, while the state is "blocked"
 };
 
 // One thread. Write ordering: place (durable) -> placed() in the log -> publish (durable) -> drained() in the

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/os.h"
+#include "client/service.h"
 
 namespace sluice::client {
 namespace {
@@ -31,6 +32,16 @@ tl::unexpected<Error> timed_out(const std::filesystem::path& pool) {
   Error error(ErrorCode::kTimedOut,
               fmt::format("the service of the pool {} did not answer in time; its log is {}", pool.string(),
                           (pool / "sluiced.log").string()));
+  return fail(error.mark_retryable());
+}
+
+tl::unexpected<Error> unheard_holder(const std::filesystem::path& pool, int pid) {
+  const std::string who = pid == 0 ? "a process" : fmt::format("process {}", pid);
+  Error error(
+      ErrorCode::kTimedOut,
+      fmt::format("{} holds the pool {} and does not answer at {}; see its log {}, or end it with {}", who,
+                  pool.string(), (pool / "control.sock").string(), (pool / "sluiced.log").string(),
+                  pid == 0 ? "`kill`" : fmt::format("`kill {}`", pid)));
   return fail(error.mark_retryable());
 }
 
@@ -151,14 +162,22 @@ Result<ControlReply> ask_once(const std::filesystem::path& pool, const std::stri
 }  // namespace
 
 Result<ControlReply> control_request(const std::filesystem::path& pool, const std::string& method,
-                                     const std::string& target, uint64_t timeout_ms) {
+                                     const std::string& target, uint64_t timeout_ms, Unheard unheard) {
   const Time deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   while (true) {
     auto reply = ask_once(pool, method, target, deadline);
-    if (reply || reply.error().code != ErrorCode::kBusy) return reply;
+    const bool late = std::chrono::steady_clock::now() >= deadline;
+    if (!reply && reply.error().code == ErrorCode::kUnavailable && unheard == Unheard::kWaitForIt) {
+      const auto holder = pool_holder(pool);
+      if (!holder || !*holder) return reply;
+      if (late) return unheard_holder(pool, **holder);
+    } else if (reply || reply.error().code != ErrorCode::kBusy) {
+      return reply;
+    } else if (late) {
+      return timed_out(pool);
+    }
     // Every request may be made twice. A server that closed without an answer is overloaded, or ends; when it
     // has ended, the next connection is refused.
-    if (std::chrono::steady_clock::now() >= deadline) return timed_out(pool);
     ::poll(nullptr, 0, kAskAgainMs);
   }
 }

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/printable.h"
 
 namespace sluice::engine {
 namespace {
@@ -25,7 +26,7 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
   const uint64_t stripe = attributes.chunk_size.value * object_class.k();
   std::string text;
   auto line = [&text](const std::string& what) { text.append(what).append("\n"); };
-  line("file: " + attributes.path);
+  line("file: " + printable_name(attributes.path));
   line("object class: " + object_class.name() + " (" + std::to_string(object_class.k()) + " data + " +
        std::to_string(object_class.m()) + " redundant shards; survives " + std::to_string(object_class.m()) +
        " lost targets); set sluice_object_class before the file is created");
@@ -154,17 +155,17 @@ void Names::await_drained(const Request& request, const wire::AwaitDrainedT& awa
         }
         return wanted;
       },
-      [this, request, deadline_ms](Result<std::vector<Wanted>> wanted) {
+      [this, request, deadline_ms, path = plain(await.path)](Result<std::vector<Wanted>> wanted) {
         if (!wanted) return context_.refuse(request, wanted.error());
         context_.drain->drain_all();
-        check_drained({request, std::move(*wanted), deadline_ms});
+        check_drained({request, std::move(*wanted), deadline_ms, path});
       });
 }
 
 void Names::check_drained(Await await) {
   context_.off_loop(
       0,
-      [this, wanted = std::move(await.wanted)] {
+      [this, wanted = await.wanted] {
         std::vector<Wanted> left;
         for (const auto& want : wanted) {
           auto info = context_.parts.store.find(want.container);
@@ -174,17 +175,21 @@ void Names::check_drained(Await await) {
         }
         return left;
       },
-      [this, request = await.request, deadline_ms = await.deadline_ms](std::vector<Wanted> left) {
-        if (left.empty()) return context_.answer(request, wire::DoneT{});
-        if (context_.parts.transport.now_ms() >= deadline_ms) {
-          return context_.refuse(request, Error(ErrorCode::kTimedOut, "the drain did not finish in time (" +
-                                                                          context_.drain->status().state +
-                                                                          "); see `sluice status`")
-                                              .mark_retryable());
+      [this, await](std::vector<Wanted> left) mutable {
+        if (left.empty()) return context_.answer(await.request, wire::DoneT{});
+        const uint64_t now_ms = context_.parts.transport.now_ms();
+        const auto status = context_.drain->status();
+        if (blocked_.given_up(now_ms, status))
+          return context_.refuse(await.request, blocked_error(status, await.path));
+        if (now_ms >= await.deadline_ms) {
+          return context_.refuse(
+              await.request, Error(ErrorCode::kTimedOut, "the drain did not finish in time (" + status.state +
+                                                             "); see `sluice status`")
+                                 .mark_retryable());
         }
-        context_.parts.transport.after_ms(kDrainPollMs, [this, request, deadline_ms, left]() {
-          check_drained({request, left, deadline_ms});
-        });
+        await.wanted = std::move(left);
+        context_.parts.transport.after_ms(kDrainPollMs,
+                                          [this, await = std::move(await)] { check_drained(await); });
       });
 }
 

@@ -17,6 +17,10 @@ Error not_open(const char* why) {
           std::string("the file handle is not open here (") + why + "); open the file again"};
 }
 
+Error removed_error(const std::string& path) {
+  return {ErrorCode::kNotFound, path + " was removed while it was open"};
+}
+
 wire::SyncedT to_wire(const burst_buffer::CommitInfo& info) {
   wire::SyncedT synced;
   synced.epoch = info.epoch.value;
@@ -38,6 +42,12 @@ Result<> check_access(const storage::ContainerAttributes& attributes, uint32_t u
   return fail(ErrorCode::kAccess, "no permission to " + std::string((wanted & 2) != 0 ? "write " : "read ") +
                                       attributes.path + " as user " + std::to_string(uid) +
                                       "; it belongs to user " + std::to_string(attributes.uid));
+}
+
+Error or_removed(const Parts& parts, ContainerId container, const std::string& path, Error error) {
+  if (error.code != ErrorCode::kNotFound) return error;
+  const auto info = parts.store.find(container);
+  return !info && info.error().code == ErrorCode::kNotFound ? removed_error(path) : error;
 }
 
 Result<Length> visible_size(const Parts& parts, ContainerId container, std::optional<TxnId> txn) {
@@ -182,10 +192,11 @@ void OpenFiles::attach(const Request& request, const wire::AttachT& attach) {
   const ContainerId container = file->container;
   context_.off_loop(
       container.value,
-      [this, container]() -> Result<wire::FileInfoT> {
+      [this, container, path = file->path]() -> Result<wire::FileInfoT> {
         auto info = context_.parts.store.find(container);
-        if (!info) return fail(info.error());
-        return describe(context_.parts, *info);
+        auto told = info ? describe(context_.parts, *info) : Result<wire::FileInfoT>(fail(info.error()));
+        if (!told) return fail(or_removed(context_.parts, container, path, told.error()));
+        return told;
       },
       [this, request, handle = attach.handle, secret = attach.secret](Result<wire::FileInfoT> told) {
         if (!told) return context_.refuse(request, told.error());
@@ -320,16 +331,19 @@ Result<TxnId> OpenFiles::transaction(OpenFile& file) {
 void OpenFiles::size(const Request& request, const wire::SizeT& size) {
   auto file = find(request, size.handle, size.secret);
   if (!file) return context_.refuse(request, file.error());
-  context_.off_loop((*file)->container.value,
-                    [this, container = (*file)->container, txn = (*file)->txn] {
-                      return visible_size(context_.parts, container, txn);
-                    },
-                    [this, request](Result<Length> visible) {
-                      if (!visible) return context_.refuse(request, visible.error());
-                      wire::SizeIsT told;
-                      told.size = visible->value;
-                      context_.answer(request, std::move(told));
-                    });
+  context_.off_loop(
+      (*file)->container.value,
+      [this, container = (*file)->container, path = (*file)->path, txn = (*file)->txn]() -> Result<Length> {
+        auto visible = visible_size(context_.parts, container, txn);
+        if (!visible) return fail(or_removed(context_.parts, container, path, visible.error()));
+        return visible;
+      },
+      [this, request](Result<Length> visible) {
+        if (!visible) return context_.refuse(request, visible.error());
+        wire::SizeIsT told;
+        told.size = visible->value;
+        context_.answer(request, std::move(told));
+      });
 }
 
 void OpenFiles::resize(const Request& request, const Message& message) {
@@ -357,15 +371,15 @@ void OpenFiles::resize(const Request& request, const Message& message, uint64_t 
   if (!txn) return refuse(txn.error());
   write_began(**file);
   context_.off_loop((*file)->container.value,
-                    [this, container = (*file)->container, txn = *txn, wanted = Length(ask.size),
-                     only_grow = ask.only_grow]() -> Result<> {
+                    [this, container = (*file)->container, path = (*file)->path, txn = *txn,
+                     wanted = Length(ask.size), only_grow = ask.only_grow]() -> Result<> {
                       if (only_grow) {
                         auto now = visible_size(context_.parts, container, txn);
-                        if (!now) return fail(now.error());
+                        if (!now) return fail(or_removed(context_.parts, container, path, now.error()));
                         if (*now >= wanted) return {};
                       }
                       auto record = context_.parts.hot.truncate(txn, wanted);
-                      if (!record) return fail(record.error());
+                      if (!record) return fail(or_removed(context_.parts, container, path, record.error()));
                       return {};
                     },
                     [this, request, refuse, id = (*file)->id](Result<> done) {
@@ -410,7 +424,13 @@ void OpenFiles::run_commit(HandleId handle, uint64_t deadline_ms, Committed done
     return committed(
         handle, file->broken ? Result<burst_buffer::CommitInfo>(fail(*file->broken)) : file->last_sync, done);
   context_.off_loop(
-      file->container.value, [this, txn = *file->txn] { return context_.parts.hot.commit(txn); },
+      file->container.value,
+      [this, txn = *file->txn, container = file->container,
+       path = file->path]() -> Result<burst_buffer::CommitInfo> {
+        auto outcome = context_.parts.hot.commit(txn);
+        if (!outcome) return fail(or_removed(context_.parts, container, path, outcome.error()));
+        return outcome;
+      },
       [this, handle, deadline_ms, done = std::move(done)](Result<burst_buffer::CommitInfo> outcome) mutable {
         const bool full = !outcome && outcome.error().code == ErrorCode::kNoSpace;
         if (!full || context_.parts.transport.now_ms() >= deadline_ms)
@@ -563,7 +583,7 @@ void OpenFiles::session_gone(SessionId session, bool evicted) {
 void OpenFiles::container_removed(ContainerId container, const std::string& path) {
   for (auto& [id, file] : files_) {
     if (file.container != container) continue;
-    file.broken = Error(ErrorCode::kNotFound, path + " was removed while it was open");
+    file.broken = removed_error(path);
     if (file.committing || !file.txn) continue;
     // One that began while the container was being removed is still there.
     (void)context_.parts.hot.abort(*std::exchange(file.txn, std::nullopt));

@@ -100,6 +100,10 @@ class OpenFiles {
 // What a client is told about a container. May block.
 Result<wire::FileInfoT> describe(const Parts& parts, const storage::ContainerInfo& info);
 
+// What to tell a client whose request on a file failed with `error`: that the file was removed, when that is
+// what lies behind it. May block.
+Error or_removed(const Parts& parts, ContainerId container, const std::string& path, Error error);
+
 // Size as a transaction, or a stranger, sees it. May block.
 Result<Length> visible_size(const Parts& parts, ContainerId container, std::optional<TxnId> txn);
 

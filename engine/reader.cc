@@ -16,8 +16,11 @@ void Reader::read(const Request& request, const Message& message) {
   }
   context_.off_loop(
       turn_++,
-      [this, message, container = (*file)->container, txn = (*file)->txn] {
-        return gather(container, txn, protocol::extents_of(message->body.AsRead()->extents));
+      [this, message, container = (*file)->container, path = (*file)->path,
+       txn = (*file)->txn]() -> Result<Gathered> {
+        auto gathered = gather(container, txn, protocol::extents_of(message->body.AsRead()->extents));
+        if (!gathered) return fail(or_removed(context_.parts, container, path, gathered.error()));
+        return gathered;
       },
       [this, request, message](Result<Gathered> gathered) {
         if (!gathered) return context_.refuse(request, gathered.error());

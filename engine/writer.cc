@@ -111,16 +111,21 @@ void Writer::fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& sl
 }
 
 void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab) {
+  const OpenFile* file = files_.find(HandleId(write.message->body.AsWrite()->handle));
+  const auto container = file == nullptr ? ContainerId(0) : file->container;
+  const std::string path = file == nullptr ? std::string("the file") : file->path;
   context_.off_loop(
       write.message->body.AsWrite()->handle,
-      [this, message = write.message, txn, slab]() -> Result<uint64_t> {
+      [this, message = write.message, txn, slab, container, path]() -> Result<uint64_t> {
         const wire::WriteT& ask = *message->body.AsWrite();
         if (!checksums_match(context_.parts.hot.bytes(slab), ask.checksums)) {
           context_.parts.hot.cancel(slab);
           return fail(
               Error(ErrorCode::kCorrupt, "bytes were damaged on their way to the service").mark_retryable());
         }
-        return context_.parts.hot.write(txn, protocol::extents_of(ask.extents), slab, ask.checksums);
+        auto recorded = context_.parts.hot.write(txn, protocol::extents_of(ask.extents), slab, ask.checksums);
+        if (!recorded) return fail(or_removed(context_.parts, container, path, recorded.error()));
+        return recorded;
       },
       [this, write](Result<uint64_t> recorded) {
         const wire::WriteT& ask = *write.message->body.AsWrite();

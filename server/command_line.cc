@@ -23,8 +23,8 @@ const char* const kUsage =
     "  --existing         do not make a pool\n"
     "  --private          started for the time of one command, which stops it when nobody else uses it\n"
     "  --foreground       log to stderr instead of DIR/sluiced.log\n"
-    "  --ready-fd N       write one line to this descriptor when ready: 'ready', 'running PID' or 'error "
-    "CODE WHY'\n"
+    "  --ready-fd N       write one line to this descriptor when ready: 'ready', 'ready made' (a new pool), "
+    "'running PID' or 'error CODE WHY'\n"
     "  --help\n"
     "\n"
     "Example: sluiced --pool ~/pool --foreground\n";

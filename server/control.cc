@@ -111,6 +111,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     } else if (path == "/keep" && post) {
       calls_.keep();
       reply(make_response(request_, http::status::ok, "{\"private\": false}\n"));
+    } else if (path == "/announce" && post) {
+      auto announced = calls_.announce();
+      reply(announced ? make_response(request_, http::status::ok, "{\"announced\": true}\n")
+                      : refusal(request_, http::status::internal_server_error, announced.error().message));
     } else if (path == "/drain" && post) {
       const auto wait_ms = wait_of(query);
       if (!wait_ms) return reply(refusal(request_, http::status::bad_request, "write /drain?wait_ms=N"));
@@ -119,19 +123,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
       calls_.kick_drain();
       watch_drain();
     } else if (path == "/status" || path == "/metrics" || path == "/shutdown" || path == "/drain" ||
-               path == "/keep") {
+               path == "/keep" || path == "/announce") {
       reply(refusal(request_, http::status::method_not_allowed, "not with this method"));
     } else {
       reply(refusal(request_, http::status::not_found,
-                    "there are /status, /metrics, /drain, /keep and /shutdown"));
+                    "there are /status, /metrics, /drain, /keep, /announce and /shutdown"));
     }
   }
 
   void watch_drain() {
     const DrainState state = calls_.drain_state();
-    if (state.bytes_left == 0 || state.state.starts_with("blocked") ||
-        std::chrono::steady_clock::now() >= drain_end_) {
-      const nlohmann::json body{{"bytes_left", state.bytes_left}, {"state", state.state}};
+    if (state.bytes_left == 0 || state.blocked || std::chrono::steady_clock::now() >= drain_end_) {
+      const nlohmann::json body{
+          {"bytes_left", state.bytes_left},
+          {"state", state.state},
+          {"blocked",
+           state.blocked ? nlohmann::json(static_cast<unsigned>(*state.blocked)) : nlohmann::json()}};
       reply(make_response(request_, http::status::ok,
                           body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
       return;
@@ -179,6 +186,7 @@ class HttpControl final : public Control {
   Result<> start() {
     if (auto bound = bind(); !bound) return bound;
     accept();
+    watch();
     thread_ = std::thread([this] { io_.run(); });
     return {};
   }
@@ -204,20 +212,55 @@ class HttpControl final : public Control {
     if (::fchmodat(directory->get(), scratch.c_str(), 0600, 0) != 0) return wrong("set the mode of", errno);
     acceptor_.listen(kMaxControlConnections, ec);
     if (ec) return wrong("listen at", ec.value());
+    struct stat made {};
+    if (::fstatat(directory->get(), scratch.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0)
+      return wrong("look at", errno);
     if (::renameat(directory->get(), scratch.c_str(), directory->get(), name.c_str()) != 0)
       return wrong("create", errno);
+    device_ = made.st_dev;
+    inode_ = made.st_ino;
     return {};
   }
 
+  bool has_its_name() const {
+    struct stat there {};
+    return ::lstat(socket_.c_str(), &there) == 0 && there.st_dev == device_ && there.st_ino == inode_;
+  }
+
+  void watch() {
+    watch_.expires_after(std::chrono::milliseconds(kControlWatchMs));
+    watch_.async_wait([this](error_code ec) {
+      if (ec) return;
+      if (!has_its_name()) bind_again();
+      if (auto announced = calls_.announce(); !announced) complain(announced.error());
+      watch();
+    });
+  }
+
+  void bind_again() {
+    ++generation_;
+    error_code ignored;
+    acceptor_.close(ignored);
+    if (auto bound = bind(); !bound) return complain(bound.error());
+    log::warn("control: {} was gone and is made anew", socket_.string());
+    accept();
+  }
+
+  // Once for each new reason: it is met again every second.
+  void complain(const Error& error) {
+    if (complaint_ != error.message) log::warn("control: {}", error.message);
+    complaint_ = error.message;
+  }
+
   void accept() {
-    acceptor_.async_accept([this](error_code ec, Local::socket socket) {
-      if (ec == asio::error::operation_aborted) return;
+    acceptor_.async_accept([this, generation = generation_](error_code ec, Local::socket socket) {
+      if (ec == asio::error::operation_aborted || generation != generation_) return;
       if (ec) {
         // Out of descriptors, most likely: others finish, then there are some again.
         log::warn("control: cannot accept a connection: {}", ec.message());
         pause_.expires_after(std::chrono::milliseconds(100));
-        pause_.async_wait([this](error_code stopped) {
-          if (!stopped) accept();
+        pause_.async_wait([this, generation](error_code stopped) {
+          if (!stopped && generation == generation_) accept();
         });
         return;
       }
@@ -234,6 +277,11 @@ class HttpControl final : public Control {
   asio::io_context io_{1};
   Local::acceptor acceptor_{io_};
   asio::steady_timer pause_{io_};
+  asio::steady_timer watch_{io_};
+  dev_t device_ = 0;  // of the socket that bind() made
+  ino_t inode_ = 0;
+  uint64_t generation_ = 0;  // of the acceptor
+  std::string complaint_;
   std::thread thread_;
 };
 

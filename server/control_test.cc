@@ -1,6 +1,7 @@
 #include "server/control.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -34,9 +35,14 @@ class ControlTest : public testing::Test {
     calls.drain_state = [this] {
       std::lock_guard lock(mutex_);
       if (left_ > 0 && drains_) --left_;
-      return DrainState{left_, state_};
+      return DrainState{left_, state_, blocked_};
     };
     calls.keep = [this] { ++keeps_; };
+    calls.announce = [this]() -> Result<> {
+      ++announcements_;
+      if (unannounced_) return fail(ErrorCode::kNoSpace, "no room for service.json");
+      return {};
+    };
     calls.shut_down = [this] { ++shutdowns_; };
     control_.reset();
     auto control = Control::create(pool / "control.sock", std::move(calls), timeout_ms);
@@ -78,11 +84,13 @@ class ControlTest : public testing::Test {
 
   TemporaryDirectory scratch_ = *TemporaryDirectory::create("sluice_control_test");
   fs::path pool_;
-  std::atomic<int> kicks_{0}, keeps_{0}, shutdowns_{0};
+  std::atomic<int> kicks_{0}, keeps_{0}, shutdowns_{0}, announcements_{0};
+  std::atomic<bool> unannounced_{false};
   std::mutex mutex_;
   uint64_t left_ = 0;
   bool drains_ = true;
   std::string state_ = "idle";
+  std::optional<ErrorCode> blocked_;
   std::unique_ptr<Control> control_;
 };
 
@@ -115,10 +123,12 @@ TEST_F(ControlTest, DrainAnswersAtOnceWhenItIsBlocked) {
   left_ = 5;
   drains_ = false;
   state_ = "blocked: no target is left";
+  blocked_ = ErrorCode::kNoSpace;
   auto reply = control_request(pool_, "POST", "/drain?wait_ms=60000", 5000);
   ASSERT_TRUE(reply) << reply.error().message;
   EXPECT_THAT(reply->body, HasSubstr("blocked: no target is left"));
   EXPECT_THAT(reply->body, HasSubstr("\"bytes_left\":5"));
+  EXPECT_THAT(reply->body, HasSubstr("\"blocked\":6"));
 }
 
 TEST_F(ControlTest, ALongDrainDoesNotKeepOthersWaiting) {
@@ -142,6 +152,37 @@ TEST_F(ControlTest, KeepIsPassedOn) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 200);
   EXPECT_EQ(keeps_, 1);
+}
+
+TEST_F(ControlTest, AnnounceIsDoneOnDemandAndByItself) {
+  auto reply = control_request(pool_, "POST", "/announce", 5000);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 200);
+  const int asked = announcements_;
+  EXPECT_GE(asked, 1);
+  unannounced_ = true;
+  auto refused = control_request(pool_, "POST", "/announce", 5000);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 500);
+  EXPECT_THAT(refused->body, HasSubstr("no room for service.json"));
+  while (announcements_ < asked + 3) ::poll(nullptr, 0, 10);
+}
+
+TEST_F(ControlTest, ASocketThatWasRemovedOrReplacedComesBack) {
+  start(pool_, 60'000);
+  const fs::path socket = pool_ / "control.sock";
+  UniqueFd old = connect_raw();
+  for (const bool replace : {false, true}) {
+    fs::remove(socket);
+    if (replace) std::ofstream(socket) << "not a socket";
+    while (!answers()) ::poll(nullptr, 0, 10);
+  }
+  // Who was connected stays so.
+  const std::string_view request = "GET /status HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(::send(old.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  char byte = 0;
+  EXPECT_EQ(::recv(old.get(), &byte, 1, 0), 1);
 }
 
 TEST_F(ControlTest, ShutdownIsAnsweredAndThenAsked) {

@@ -2,18 +2,21 @@
 //
 // Exit codes: 0 stopped in order, 1 failed (the reason is the last line on stderr, and in the log), 2 wrong
 // usage.
-// --ready-fd: one line, then the descriptor is closed: "ready", "running PID" (another process serves the
-// pool; this one ends with 1), or "error CODE WHY" with CODE as in base/error.h.
+// --ready-fd: one line, then the descriptor is closed: "ready", "ready made" (and the pool is new), "running
+// PID" (another process serves the pool; this one ends with 1), or "error CODE WHY" with CODE as in
+// base/error.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/os.h"
@@ -36,11 +39,22 @@ Result<UniqueFd> block_signals() {
   sigaddset(&signals, SIGINT);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails as any other
   if (::pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0)
     return fail(errno_error(errno, "block", "signals"));
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC));
   if (!fd) return fail(errno_error(errno, "open", "the signal descriptor"));
   return fd;
+}
+
+// Each client and each shard that is open takes a descriptor; the limit that shells set is for their own
+// kind.
+void raise_descriptor_limit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log::warn("cannot raise the limit of open files to {}: {}", limit.rlim_max, std::strerror(errno));
 }
 
 // stderr, and with it whatever a library or a broken assertion prints, goes to the log.
@@ -114,7 +128,9 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
   if (!lock)
     return Failure{lock.error(),
                    lock.error().code == ErrorCode::kBusy ? std::optional(holder.value_or(0)) : std::nullopt};
+  fs::remove(paths.service(), ec);  // of a server that died: nobody is to look for it while this one starts
 
+  const bool is_new = !fs::exists(paths.config(), ec);
   auto config = open_pool(paths, line.request);
   if (!config) return Failure{config.error(), {}};
   UniqueFd shutdown_request(::eventfd(0, EFD_CLOEXEC));
@@ -126,6 +142,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
     if (auto redirected = redirect_output(paths.log()); !redirected) return Failure{redirected.error(), {}};
   }
   log::init_log("sluiced", log::Level::kInfo);
+  raise_descriptor_limit();
   server::ServiceOptions options;
   options.accept_lost_hot_tier = line.accept_lost_hot_tier;
   options.private_service = line.private_service;
@@ -141,7 +158,7 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
     return Failure{service.error(), {}};
   }
   told_stderr.reset();
-  say_ready(line.ready_fd, "ready\n");
+  say_ready(line.ready_fd, is_new ? "ready made\n" : "ready\n");
   wait_for_stop(signals, shutdown_request.get());
   (*service)->stop();
   log::info("stopped");

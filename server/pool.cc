@@ -131,6 +131,13 @@ Result<> check_hot_directory(const fs::path& hot_file, bool named_by_user) {
                                                 hot_file.parent_path().string()));
 }
 
+bool same_directory(const fs::path& one, const fs::path& other) {
+  std::error_code ec;
+  // The empty last part makes "dir" and "dir/" one.
+  return fs::absolute(one / "").lexically_normal() == fs::absolute(other / "").lexically_normal() ||
+         fs::equivalent(one, other, ec);
+}
+
 }  // namespace
 
 Result<PoolLock> PoolLock::acquire(const PoolPaths& paths, std::optional<int>* holder) {
@@ -147,6 +154,13 @@ Result<PoolLock> PoolLock::acquire(const PoolPaths& paths, std::optional<int>* h
         fmt::format("a server runs on the pool {} already (pid {}); see `sluice status --pool {}`",
                     paths.pool.string(), pid ? std::to_string(*pid) : "not known yet", paths.pool.string()));
   }
+  // flock() has no way to ask who holds a lock but to take it, which would make a server that starts at that
+  // moment think that another one runs. This second lock of the same holder can be asked about.
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd->get(), F_OFD_SETLK, &whole) != 0)
+    return fail(errno_error(errno, "lock", paths.lock().string()));
   if (auto written = write_pid(fd->get(), paths.lock().string()); !written) return fail(written.error());
   return PoolLock(std::move(*fd));
 }
@@ -223,8 +237,7 @@ Result<PoolConfig> apply_request(PoolConfig config, const PoolRequest& request) 
     return differs("--targets", std::to_string(config.targets.size()), std::to_string(*request.targets));
   if (request.object_class && *request.object_class != config.object_class.name())
     return differs("--class", config.object_class.name(), *request.object_class);
-  if (request.hot_dir &&
-      fs::absolute(*request.hot_dir).lexically_normal() != config.hot_file.parent_path().lexically_normal())
+  if (request.hot_dir && !same_directory(*request.hot_dir, config.hot_file.parent_path()))
     return differs("--hot-dir", config.hot_file.parent_path().string(), request.hot_dir->string());
   if (request.hot_bytes && *request.hot_bytes != config.hot_bytes)
     return differs("--hot-size", std::to_string(config.hot_bytes), std::to_string(*request.hot_bytes));

@@ -14,7 +14,8 @@
 // The directory that a pool is. Nothing here is thread-safe; one server process owns a pool (PoolLock).
 //
 //   POOL/pool.toml      what the pool is (PoolConfig); its presence means that the pool was formatted whole
-//   POOL/lock           held by the server that runs; contains its pid
+//   POOL/lock           held by the server that runs, by flock() and by a lock of the whole file that
+//                       fcntl(F_OFD_GETLK) tells of; contains its pid
 //   POOL/targets/tN     storage targets that were asked for by number; others are named by path in pool.toml
 //   POOL/meta/          the metastore
 //   POOL/hot/hot.pool   the hot tier, unless --hot-dir put it elsewhere

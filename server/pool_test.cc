@@ -7,6 +7,8 @@
 
 #include <fstream>
 
+#include "client/service.h"
+
 namespace sluice::server {
 namespace {
 
@@ -153,6 +155,8 @@ TEST_F(PoolTest, TwoPoolsMayShareAHotDirectory) {
   ASSERT_TRUE(first && second);
   EXPECT_NE(first->hot_file, second->hot_file);
   EXPECT_TRUE(apply_request(*first, request));
+  request.hot_dir = scratch_.path() / "";
+  EXPECT_TRUE(apply_request(*first, request)) << "dir/ is dir";
 }
 
 TEST_F(PoolTest, TheLockNamesItsHolderAndDiesWithIt) {
@@ -174,12 +178,14 @@ TEST_F(PoolTest, TheLockNamesItsHolderAndDiesWithIt) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
   EXPECT_EQ(holder, child);
+  EXPECT_EQ(client::pool_holder(paths_.pool).value(), std::optional<int>(child));
   EXPECT_THAT(refused.error().message, HasSubstr(std::to_string(child)));
 
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ::close(ends[0]);
   ::close(ends[1]);
+  EXPECT_EQ(client::pool_holder(paths_.pool).value(), std::nullopt);
   EXPECT_TRUE(PoolLock::acquire(paths_));
 }
 

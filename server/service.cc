@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -82,8 +83,12 @@ class RunningService final : public Service {
   void stop() override {
     if (stopped_) return;
     stopped_ = true;
-    std::error_code ignored;
-    fs::remove(paths_.service(), ignored);  // first: nobody new finds a service that is going
+    {
+      const std::lock_guard lock(announcement_mutex_);
+      announcement_.reset();
+      std::error_code ignored;
+      fs::remove(paths_.service(), ignored);  // first: nobody new finds a service that is going
+    }
     control_.reset();
     healer_.reset();
     if (loop_) {
@@ -207,11 +212,12 @@ class RunningService final : public Service {
     calls.kick_drain = [this] { drain_->drain_all(); };
     calls.drain_state = [this] {
       const auto status = drain_->status();
-      return DrainState{status.bytes_left, status.state};
+      return DrainState{status.bytes_left, status.state, status.blocked};
     };
     calls.keep = [this] {
       if (private_.exchange(false)) log::info("asked to stay");
     };
+    calls.announce = [this] { return keep_announced(); };
     calls.shut_down = [this] {
       if (options_.on_shutdown_request) options_.on_shutdown_request();
     };
@@ -221,6 +227,14 @@ class RunningService final : public Service {
     return {};
   }
 
+  // Again and again by the control plane: somebody may have damaged or removed the file.
+  Result<> keep_announced() {
+    const std::lock_guard lock(announcement_mutex_);
+    if (!announcement_ || service_file_is(paths_.service(), *announcement_)) return {};
+    log::warn("{} is not as it was written; writing it again", paths_.service().string());
+    return write_service_file(paths_.service(), *announcement_);
+  }
+
   Result<> announce() {
     ServiceFile file;
     file.version = SLUICE_VERSION;
@@ -228,7 +242,11 @@ class RunningService final : public Service {
     file.boot = random_u64();
     file.addresses = {address_};
     file.control = paths_.control().filename();
-    if (auto written = write_service_file(paths_.service(), file); !written) return written;
+    {
+      const std::lock_guard lock(announcement_mutex_);
+      if (auto written = write_service_file(paths_.service(), file); !written) return written;
+      announcement_ = file;
+    }
     log::info("ready: pool {}, class {}, {} targets, hot tier {} ({}, survives a {}), {}",
               paths_.pool.string(), config_.object_class.name(), config_.targets.size(),
               config_.hot_file.string(), domain_->medium(), domain_->survives(), file.addresses[0]);
@@ -239,6 +257,7 @@ class RunningService final : public Service {
     StatusSnapshot now;
     now.version = SLUICE_VERSION;
     now.pool = paths_.pool.string();
+    now.config = config_;
     now.object_class = config_.object_class.name();
     now.address = address_;
     now.pid = ::getpid();
@@ -270,7 +289,9 @@ class RunningService final : public Service {
   const uint64_t started_ms_ = clock_.now_ms();
   std::atomic<bool> private_{options_.private_service};
   bool stopped_ = false;
-  std::string address_;  // a copy: the transport belongs to its loop
+  std::mutex announcement_mutex_;
+  std::optional<ServiceFile> announcement_;  // while clients are to find the service
+  std::string address_;                      // a copy: the transport belongs to its loop
 
   storage::MetaStore* meta_ = nullptr;  // the store's
   std::unique_ptr<storage::ObjectStore> store_;

@@ -17,6 +17,12 @@ std::string print_service_file(const ServiceFile& service) {
   return file.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+bool service_file_is(const std::filesystem::path& path, const ServiceFile& service) {
+  const std::string wanted = print_service_file(service);
+  const auto there = read_file(path, wanted.size() + 1);
+  return there && *there == wanted;
+}
+
 Result<> write_service_file(const std::filesystem::path& path, const ServiceFile& service) {
   return replace_file(path, print_service_file(service));
 }

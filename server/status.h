@@ -7,6 +7,7 @@
 #include "burst_buffer/drain.h"
 #include "burst_buffer/hot_tier.h"
 #include "engine/engine.h"
+#include "server/pool.h"
 #include "storage/object_store.h"
 
 // What a service says of itself. Pure.
@@ -14,7 +15,8 @@ namespace sluice::server {
 
 struct StatusSnapshot {
   std::string version;
-  std::string pool;  // its directory
+  std::string pool;   // its directory
+  PoolConfig config;  // what it was asked to be
   std::string object_class;
   std::string address;
   int pid = 0;

@@ -22,7 +22,7 @@ StatusSnapshot sample() {
   snapshot.hot_survives = "power loss";
   snapshot.hot = {100, 50, 25};
   snapshot.files = 3;
-  snapshot.drain = {"idle", 0, 77};
+  snapshot.drain = {"idle", 0, 77, {}};
   snapshot.counters.bytes_written = 5;
   return snapshot;
 }

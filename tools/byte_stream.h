@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "base/result.h"
 #include "client/client.h"
+#include "tools/interruption.h"
 
 // The two kinds of ends that a copy has, alike.
 namespace sluice::tools {
@@ -44,8 +45,11 @@ class Sink {
 Result<std::unique_ptr<Source>> open_local_source(const std::filesystem::path& path);
 Result<std::unique_ptr<Source>> open_pool_source(client::Client& client, const std::string& path);
 
-// `force`: replace what is there. Otherwise kExists, also when it appears during the copy.
-Result<std::unique_ptr<Sink>> open_local_sink(const std::filesystem::path& path, bool force);
+// `force`: replace what is there. Otherwise kExists, also when it appears during the copy. The file beside
+// the destination that holds the bytes until finish() is guarded by `interruption`, if there is one, which
+// outlives the sink.
+Result<std::unique_ptr<Sink>> open_local_sink(const std::filesystem::path& path, bool force,
+                                              Interruption* interruption);
 Result<std::unique_ptr<Sink>> open_pool_sink(client::Client& client, const std::string& path, bool force,
                                              const std::string& object_class, uint64_t chunk_bytes);
 

@@ -42,11 +42,18 @@ class Copying {
       report_.verified = true;
     }
     if (auto unchanged = source_.check_unchanged(); !unchanged) return fail(unchanged.error());
+    if (auto stop = stop_when_interrupted(); !stop) return fail(stop.error());
     if (auto finished = sink_.finish(); !finished) return fail(finished.error());
     return report_;
   }
 
  private:
+  Result<> stop_when_interrupted() const {
+    if (options_.interruption == nullptr || options_.interruption->signal() == 0) return {};
+    return fail(ErrorCode::kAborted,
+                fmt::format("interrupted; {} is as it was, copy it again", sink_.name()));
+  }
+
   Result<> copy_data() {
     std::vector<std::byte> buffer(std::min<uint64_t>(kPieceBytes, std::max<uint64_t>(source_.size(), 1)));
     uint64_t at = 0;
@@ -57,6 +64,7 @@ class Copying {
       for (uint64_t offset = (*data)->begin.value; offset < (*data)->end.value;) {
         const auto bytes =
             std::span(buffer).first(std::min<uint64_t>(buffer.size(), (*data)->end.value - offset));
+        if (auto stop = stop_when_interrupted(); !stop) return stop;
         if (auto got = source_.read(offset, bytes); !got) return got;
         if (auto put = write_without_holes(offset, bytes); !put) return put;
         offset += bytes.size();
@@ -92,6 +100,7 @@ class Copying {
     std::vector<std::byte> buffer(kPieceBytes);
     for (const Piece& piece : pieces_) {
       const auto bytes = std::span(buffer).first(piece.bytes);
+      if (auto stop = stop_when_interrupted(); !stop) return stop;
       if (auto got = sink_.read_back(piece.offset, bytes); !got) return got;
       if (crc32c(bytes) != piece.checksum)
         return fail(ErrorCode::kCorrupt, fmt::format("{} does not hold what was written at bytes {} to {}: "
@@ -130,7 +139,7 @@ Result<CopyReport> copy_out(client::Client& client, const std::string& from, con
                             const CopyOptions& options) {
   auto source = open_pool_source(client, from);
   if (!source) return fail(source.error());
-  return copy(std::move(source), open_local_sink(to, options.force), options);
+  return copy(std::move(source), open_local_sink(to, options.force, options.interruption), options);
 }
 
 Result<CopyReport> copy_within(client::Client& client, const std::string& from, const std::string& to,

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "client/client.h"
+#include "tools/interruption.h"
 
 // Verified copies between the pool and the local file system.
 //
@@ -20,6 +21,7 @@ struct CopyOptions {
   std::string object_class;
   uint64_t chunk_bytes = 0;
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_progress;
+  Interruption* interruption = nullptr;  // a signal ends the copy with kAborted
 };
 
 struct CopyReport {

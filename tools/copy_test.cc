@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -210,6 +213,70 @@ TEST_F(CopyTest, ProgressReachesTheEndAndNeverGoesBack) {
   };
   ASSERT_TRUE(copy_in(pool_, local, "/x", options));
   EXPECT_EQ(last, 10u << 20);
+}
+
+TEST_F(CopyTest, ASignalEndsACopyAndLeavesBothSidesAsTheyWere) {
+  const std::string bytes = noise(9 << 20);
+  const fs::path local = put("in", bytes);
+  pool_.files["/x"].bytes = bytes;
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) {
+    auto interruption = Interruption::begin();
+    ASSERT_TRUE(interruption);
+    CopyOptions options;
+    options.interruption = interruption->get();
+    options.on_progress = [&](uint64_t, uint64_t) {
+      if (options.interruption->signal() != 0) return;  // a second one would end the process
+      ::kill(::getpid(), number);
+      while (options.interruption->signal() == 0) ::sched_yield();
+    };
+    auto out = copy_out(pool_, "/x", scratch_.path() / "out", options);
+    ASSERT_FALSE(out);
+    EXPECT_EQ(out.error().code, ErrorCode::kAborted);
+    EXPECT_THAT(out.error().message, HasSubstr("interrupted"));
+    EXPECT_EQ((*interruption)->signal(), number);
+    EXPECT_EQ(files_in_scratch(), 1u);
+    auto in = copy_in(pool_, local, "/y", options);
+    ASSERT_FALSE(in);
+    EXPECT_EQ(in.error().code, ErrorCode::kAborted);
+    EXPECT_EQ(pool_.files.size(), 1u);
+  }
+}
+
+TEST_F(CopyTest, ASignalEndsACopyThatIsStuckAndLeavesNoFile) {
+  pool_.files["/x"].bytes = noise(1 << 20);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto interruption = Interruption::begin(/*grace_ms=*/50);
+    if (!interruption) ::_exit(1);
+    pool_.on_read = [&](uint64_t) {
+      std::ofstream(scratch_.path() / "stuck");
+      while (true) ::pause();
+    };
+    CopyOptions options;
+    options.interruption = interruption->get();
+    auto out = copy_out(pool_, "/x", scratch_.path() / "out", options);
+    ::_exit(out ? 2 : 3);
+  }
+  while (!fs::exists(scratch_.path() / "stuck")) ::sched_yield();
+  EXPECT_EQ(files_in_scratch(), 2u) << "the bytes lie in a file of their own";
+  ASSERT_EQ(::kill(child, SIGTERM), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+  EXPECT_EQ(files_in_scratch(), 1u);
+}
+
+TEST(Interruption, SignalsThatAreIgnoredStaySo) {
+  ::signal(SIGHUP, SIG_IGN);
+  {
+    auto interruption = Interruption::begin();
+    ASSERT_TRUE(interruption);
+    ASSERT_EQ(::kill(::getpid(), SIGHUP), 0);
+    ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
+    while ((*interruption)->signal() == 0) ::sched_yield();
+    EXPECT_EQ((*interruption)->signal(), SIGTERM);
+  }
+  ::signal(SIGHUP, SIG_DFL);
 }
 
 }  // namespace

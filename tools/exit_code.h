@@ -15,7 +15,8 @@ enum ExitCode : int {
   kNoSpace = 6,
   kNoPermission = 7,
   kDamaged = 8,  // bytes are not what was written, or are lost
-  // Only of `sluice run`, which otherwise ends as its command did.
+  // Only of `sluice run`, which otherwise ends as its command did, or with kUsage or kRefused for its own
+  // options.
   kRunNoService = 120,   // the service could not be started; the command did not run
   kRunNotDrained = 121,  // the command ended with 0, but its data is not on the storage targets yet
   kRunNoCommand = 122,   // mpirun could not be started

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,19 +65,29 @@ class LocalSource final : public Source {
 // A file beside the destination that gets its name at the end.
 class LocalSink final : public Sink {
  public:
-  LocalSink(UniqueFd fd, fs::path scratch, fs::path path, bool force)
-      : fd_(std::move(fd)), scratch_(std::move(scratch)), path_(std::move(path)), force_(force) {}
+  LocalSink(UniqueFd fd, fs::path scratch, fs::path path, bool force, Interruption* interruption)
+      : fd_(std::move(fd)),
+        scratch_(std::move(scratch)),
+        path_(std::move(path)),
+        force_(force),
+        interruption_(interruption) {
+    if (interruption_ != nullptr) interruption_->guard(scratch_);
+  }
   ~LocalSink() override {
     if (!finished_) ::unlink(scratch_.c_str());
+    if (interruption_ != nullptr) interruption_->release(scratch_);
   }
 
   Result<> write(uint64_t offset, std::span<const std::byte> bytes) override {
-    return pwrite_all(fd_.get(), bytes, offset, path_.string());
+    auto written = pwrite_all(fd_.get(), bytes, offset, path_.string());
+    if (!written && written.error().code == ErrorCode::kTooLarge) return too_large(offset + bytes.size());
+    return written;
   }
   Result<> set_size(uint64_t bytes) override {
-    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0)
-      return fail(errno_error(errno, "set the size of", path_.string()));
-    return {};
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return {};
+    const int code = errno;
+    if (code == EFBIG) return too_large(bytes);
+    return fail(errno_error(code, "set the size of", path_.string()));
   }
   bool can_read_back() const override { return true; }
   Result<> read_back(uint64_t offset, std::span<std::byte> into) override {
@@ -99,10 +110,24 @@ class LocalSink final : public Sink {
   std::string name() const override { return path_.string(); }
 
  private:
+  tl::unexpected<Error> too_large(uint64_t bytes) const {
+    struct rlimit limit {};
+    const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes;
+    return fail(
+        ErrorCode::kNoSpace,
+        limited ? fmt::format("{} cannot be written: files of this process may have {} bytes at most; raise "
+                              "the limit with `ulimit -f`",
+                              path_.string(), limit.rlim_cur)
+                : fmt::format("{} cannot be written: its file system takes no file of {} bytes; copy to "
+                              "another one",
+                              path_.string(), bytes));
+  }
+
   UniqueFd fd_;
   const fs::path scratch_;
   const fs::path path_;
   const bool force_;
+  Interruption* const interruption_;
   bool finished_ = false;
 };
 
@@ -164,7 +189,7 @@ Result<std::unique_ptr<Source>> open_local_source(const fs::path& path) {
   return std::make_unique<LocalSource>(std::move(*fd), path.string(), info);
 }
 
-Result<std::unique_ptr<Sink>> open_local_sink(const fs::path& path, bool force) {
+Result<std::unique_ptr<Sink>> open_local_sink(const fs::path& path, bool force, Interruption* interruption) {
   struct stat info {};
   const bool there = ::stat(path.c_str(), &info) == 0;
   if (there && !S_ISREG(info.st_mode)) {
@@ -184,7 +209,7 @@ Result<std::unique_ptr<Sink>> open_local_sink(const fs::path& path, bool force) 
   const mode_t mask = ::umask(022);
   ::umask(mask);
   ::fchmod(fd.get(), there ? info.st_mode & 07777 : 0666 & ~mask);
-  return std::make_unique<LocalSink>(std::move(fd), scratch, path, force);
+  return std::make_unique<LocalSink>(std::move(fd), scratch, path, force, interruption);
 }
 
 }  // namespace sluice::tools

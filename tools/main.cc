@@ -1,9 +1,14 @@
 // sluice: the command line. Options are parsed here; tools/commands does the work.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
 
@@ -18,7 +23,8 @@ constexpr const char* kFooter =
     "what is there),\n"
     "  5 no service answers, 6 no space, 7 no permission, 8 data damaged or lost. `sluice run` ends as its "
     "command did, or with\n"
-    "  120 the service could not be started, 121 the data was not drained, 122 mpirun could not be started.\n"
+    "  2 or 4 for its own options, 120 the service could not be started, 121 the data was not drained, 122 "
+    "mpirun could not be started.\n"
     "Example: sluice run -n 4 -- ./my_app sluice:/out.h5";
 
 struct AllOptions {
@@ -64,8 +70,8 @@ void add_pool_options(CLI::App* command, PoolOptions& options) {
 }
 
 CLI::App* add_paths(CLI::App& app, const char* name, const char* what, const std::string& example,
-                    PathsOptions& options, bool json) {
-  CLI::App* command = add(app, name, what, example, &options.common, json);
+                    PathsOptions& options) {
+  CLI::App* command = add(app, name, what, example, &options.common, true);
   command->add_option("PATH", options.paths, "Path in the pool")->required();
   return command;
 }
@@ -75,7 +81,7 @@ void define_service_commands(CLI::App& app, AllOptions& all) {
                      "sluice up --pool ~/pool --targets 6 --class EC_4P2", &all.up.common, true);
   add_pool_options(up, all.up.pool);
   CLI::App* down = add(app, "down", "Drain the pool and stop its service", "sluice down --pool ~/pool",
-                       &all.down.common, false);
+                       &all.down.common, true);
   down->add_flag("--no-drain", all.down.no_drain, "Leave in the hot tier what is not drained yet");
   CLI::App* run = add(app, "run", "Run an MPI program with a service of its own, then drain",
                       "sluice run -n 4 -- ./my_app sluice:/out.h5", &all.run.common, false);
@@ -103,7 +109,7 @@ void define_file_commands(CLI::App& app, AllOptions& all) {
   list->add_flag("-l,--long", all.list.long_format, "Mode, owner, size, time and class");
   list->add_flag("-R,--recursive", all.list.recursive, "All files below, with their whole paths");
   list->add_option("PATH", all.list.path, "Path in the pool (/)");
-  add_paths(app, "stat", "Show what is known of files", "sluice stat --json /out.h5", all.stat, true);
+  add_paths(app, "stat", "Show what is known of files", "sluice stat --json /out.h5", all.stat);
   CLI::App* copy = add(app, "cp", "Copy a file into, out of or within the pool, and verify the copy",
                        "sluice cp sluice:/ckpt.0001 /scratch/ckpt.0001", &all.copy.common, true);
   copy->add_option("FROM", all.copy.from, "sluice:/PATH or a local file")->required();
@@ -113,13 +119,11 @@ void define_file_commands(CLI::App& app, AllOptions& all) {
       ->type_name("CLASS");
   copy->add_option("--chunk-size", all.copy.chunk_size, "Chunk size of a copy in the pool, e.g. 1M")
       ->type_name("BYTES");
-  CLI::App* remove =
-      add_paths(app, "rm", "Remove files", "sluice rm /ckpt.0001 /ckpt.0002", all.remove, false);
+  CLI::App* remove = add_paths(app, "rm", "Remove files", "sluice rm /ckpt.0001 /ckpt.0002", all.remove);
   remove->add_flag("-f,--force", all.remove.force, "Files that are not there are no error");
-  add_paths(app, "explain", "Say how a file is laid out and why", "sluice explain /ckpt.0001", all.explain,
-            false);
+  add_paths(app, "explain", "Say how a file is laid out and why", "sluice explain /ckpt.0001", all.explain);
   CLI::App* persist = add_paths(app, "persist", "Wait until files are on the storage targets",
-                                "sluice persist /ckpt.0001", all.persist, false);
+                                "sluice persist /ckpt.0001", all.persist);
   persist->add_option("--timeout", all.persist.timeout_s, "Seconds to wait (3600)")->type_name("S");
 }
 
@@ -152,9 +156,26 @@ int dispatch(const std::string& name, const AllOptions& all) {
   return run_persist(all.persist);
 }
 
+// The word where a command should be, when none has that name.
+std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || !app.get_subcommands().empty()) return std::nullopt;
+  const std::string word = argv[1];
+  return word.starts_with("-") ? std::nullopt : std::optional(word);
+}
+
+int report_unknown(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const std::string message = "there is no command '" + word + "'; the nearest is '" +
+                              std::string(sluice::nearest(word, {names.begin(), names.end()})) +
+                              "'; see sluice --help";
+  return report(sluice::Error(sluice::ErrorCode::kInvalidArgument, message));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails, and is told
   sluice::log::init_log("sluice", sluice::log::Level::kWarn);
   AllOptions all;
   CLI::App app("Sluice: shared files for MPI-IO, fast and safe", "sluice");
@@ -169,6 +190,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
+    if (const auto word = unknown_command(app, argc, argv)) return report_unknown(app, *word);
     std::string why = error.what();
     for (char& c : why)
       if (c == '\n') c = ' ';

@@ -6,15 +6,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "client/control_client.h"
+#include "client/service.h"
 #include "tools/process.h"
+#include "tools/settings.h"
 
 namespace sluice::tools {
 namespace {
@@ -25,10 +29,10 @@ using Steady = std::chrono::steady_clock;
 
 constexpr uint64_t kStartTimeoutMs = 60'000;
 constexpr int kMaxStartTries = 5;
-constexpr uint64_t kStopTimeoutMs = 60'000;
 constexpr uint64_t kAnswerTimeoutMs = 10'000;
 constexpr uint64_t kLookAgainMs = 20;
 constexpr uint64_t kDrainSliceMs = 250;
+constexpr std::string_view kReady = "ready", kReadyMade = "ready made";  // see server/main.cc
 
 Steady::time_point after_ms(uint64_t ms) {
   return Steady::now() + std::chrono::milliseconds(ms);
@@ -57,7 +61,7 @@ Result<std::string> run_sluiced(const ServiceRequest& request) {
     line.append(piece.data(), static_cast<size_t>(got));
   }
   while (!line.empty() && line.back() == '\n') line.pop_back();
-  if (line != "ready") {
+  if (line != kReady && line != kReadyMade) {
     // It ends by itself now; as its parent we take note of that.
     while (::waitpid(*pid, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -75,9 +79,9 @@ Error error_from_line(const std::string& line, const std::string& pool) {
   return Error(static_cast<ErrorCode>(code), std::string(end + 1, line.data() + line.size()));
 }
 
-Result<json> ask(const std::string& pool, const char* method, const std::string& target,
-                 uint64_t timeout_ms) {
-  auto reply = client::control_request(pool, method, target, timeout_ms);
+Result<json> ask(const std::string& pool, const char* method, const std::string& target, uint64_t timeout_ms,
+                 client::Unheard unheard = client::Unheard::kWaitForIt) {
+  auto reply = client::control_request(pool, method, target, timeout_ms, unheard);
   if (!reply) return fail(reply.error());
   json body = json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
   if (reply->status != 200 || !body.is_object())
@@ -86,6 +90,16 @@ Result<json> ask(const std::string& pool, const char* method, const std::string&
                             body.is_object() ? body.value("error", std::string("no reason given"))
                                              : std::string("no sense in its answer")));
   return body;
+}
+
+// Why the drain is blocked, of what matters to a user: a full, a forbidden or a damaged place, or anything
+// else.
+std::optional<ErrorCode> blocked_code(const json& report) {
+  const auto blocked = report.find("blocked");
+  if (blocked == report.end() || !blocked->is_number_unsigned()) return std::nullopt;
+  for (const ErrorCode code : {ErrorCode::kNoSpace, ErrorCode::kAccess, ErrorCode::kCorrupt})
+    if (*blocked == static_cast<unsigned>(code)) return code;
+  return ErrorCode::kIo;
 }
 
 bool answers(const std::string& pool) {
@@ -111,13 +125,23 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
   while (true) {
     auto line = run_sluiced(request);
     if (!line) return fail(line.error());
-    if (*line == "ready") return StartOutcome::kStarted;
+    if (*line == kReady) return StartOutcome::kStarted;
+    if (*line == kReadyMade) return StartOutcome::kMade;
     if (line->starts_with(kRunning)) {
       int pid = 0;
       std::from_chars(line->data() + kRunning.size(), line->data() + line->size(), pid);
       if (wait_for_other(request.pool, deadline, pid)) {
-        if (!request.permanent) return StartOutcome::kWasRunning;
-        if (ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) return StartOutcome::kWasRunning;
+        auto status = ask(request.pool, "GET", "/status", kAnswerTimeoutMs);
+        if (status) {
+          if (auto agreed = agree_with_running(request.pool, request.options, *status); !agreed)
+            return fail(agreed.error());
+          if (!request.permanent) return StartOutcome::kWasRunning;
+        }
+        if (status && ask(request.pool, "POST", "/keep", kAnswerTimeoutMs)) {
+          if (auto found = ask(request.pool, "POST", "/announce", kAnswerTimeoutMs); !found)
+            return fail(found.error());
+          return StartOutcome::kWasRunning;
+        }
       }
       if (Steady::now() >= deadline)
         return fail(
@@ -138,6 +162,7 @@ Result<StartOutcome> start_service(const ServiceRequest& request) {
 Result<> drain_service(const std::string& pool, const std::function<void(uint64_t)>& on_progress,
                        const std::function<bool()>& interrupted) {
   auto patience = after_ms(kBlockedPatienceMs);
+  uint64_t least_left = std::numeric_limits<uint64_t>::max();
   while (true) {
     auto report =
         ask(pool, "POST", fmt::format("/drain?wait_ms={}", kDrainSliceMs), kDrainSliceMs + kAnswerTimeoutMs);
@@ -151,13 +176,13 @@ Result<> drain_service(const std::string& pool, const std::function<void(uint64_
           ErrorCode::kAborted,
           fmt::format("interrupted with {} bytes not drained; they stay in the hot tier of the pool {}", left,
                       pool));
-    if (!state.starts_with("blocked")) {
-      patience = after_ms(kBlockedPatienceMs);
-      continue;
-    }
+    const auto blocked = blocked_code(*report);
+    if (!blocked || left < least_left) patience = after_ms(kBlockedPatienceMs);
+    least_left = std::min(least_left, left);
+    if (!blocked) continue;
     if (Steady::now() >= patience)
       return fail(
-          ErrorCode::kIo,
+          *blocked,
           fmt::format("{} bytes of the pool {} cannot be drained ({}); they stay in the hot tier, see "
                       "`sluice status --pool {}`",
                       left, pool, state, pool));
@@ -165,14 +190,31 @@ Result<> drain_service(const std::string& pool, const std::function<void(uint64_
   }
 }
 
+Result<UniqueFd> watch_holder(const std::string& pool) {
+  auto holder = client::pool_holder(pool);
+  if (!holder) return fail(holder.error());
+  if (!*holder || **holder == 0) return UniqueFd();
+  // One that ended since holds nothing any more.
+  auto process = watch_process(**holder);
+  return process ? std::move(*process) : UniqueFd();
+}
+
 Result<> stop_service(const std::string& pool) {
   auto reply = client::control_request(pool, "GET", "/status", kAnswerTimeoutMs);
   if (!reply) return fail(reply.error());
-  auto process = watch_process(reply->server_pid);
-  if (!process) return {};  // it ended since
-  auto asked = ask(pool, "POST", "/shutdown", kAnswerTimeoutMs);
+  const auto process = watch_process(reply->server_pid);
+  auto asked = ask(pool, "POST", "/shutdown", kAnswerTimeoutMs, client::Unheard::kFail);
   if (!asked && asked.error().code != ErrorCode::kUnavailable) return fail(asked.error());
-  if (wait_for_end(*process, kStopTimeoutMs)) return {};
+  // A process that cannot be watched is gone, or is out of our sight: then its lock has to do.
+  const auto deadline = after_ms(kStopTimeoutMs);
+  bool ended = process && wait_for_end(*process, kStopTimeoutMs);
+  while (!process && !ended && Steady::now() < deadline) {
+    const auto holder = client::pool_holder(pool);
+    if (!holder) return fail(holder.error());
+    ended = !*holder || (**holder != 0 && **holder != reply->server_pid);
+    if (!ended) pause_ms(kLookAgainMs);
+  }
+  if (ended) return {};
   return fail(
       ErrorCode::kTimedOut,
       fmt::format("the service on {} (pid {}) was told to stop and did not end in {} s; see its log {}", pool,

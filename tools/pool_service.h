@@ -25,24 +25,30 @@ struct ServiceRequest {
   bool permanent = false;
 };
 
-enum class StartOutcome { kStarted, kWasRunning };
+enum class StartOutcome { kMade, kStarted, kWasRunning };  // kMade: the pool, and started
 
-// Returns when the service answers. Several at once on one pool all succeed, and there is one service.
+// Returns when the service answers; one that ran already has put its service.json right. Several at once on
+// one pool all succeed, and there is one service. kConflict when the options contradict the pool, or the
+// service that runs (see settings.h).
 Result<StartOutcome> start_service(const ServiceRequest& request);
 
 struct DrainReport {
   uint64_t bytes_left = 0;
   std::string state;
 };
-// Waits until nothing is left to drain. kIo with the reason when the drain was blocked for
-// kBlockedPatienceMs, kAborted when `interrupted` says so. `on_progress` gets the bytes left, several times a
-// second.
+// Waits until nothing is left to drain. kNoSpace, kAccess, kCorrupt or kIo, with the reason, when the drain
+// was blocked for kBlockedPatienceMs and less than before was never left, kAborted when `interrupted` says
+// so. `on_progress` gets the bytes left, several times a second.
 inline constexpr uint64_t kBlockedPatienceMs = 10'000;
 Result<> drain_service(const std::string& pool, const std::function<void(uint64_t)>& on_progress,
                        const std::function<bool()>& interrupted);
 
-// Asks the service to stop and waits for the end of its process. kUnavailable when none runs.
+// Asks the service to stop and waits until its process is gone. kUnavailable when none runs.
+inline constexpr uint64_t kStopTimeoutMs = 60'000;
 Result<> stop_service(const std::string& pool);
+
+// The process that holds the pool, to be waited for (process.h); nothing to wait for when nobody holds it.
+Result<UniqueFd> watch_holder(const std::string& pool);
 
 // A command's use of a pool's service.
 class ServiceUse {
@@ -50,9 +56,9 @@ class ServiceUse {
   // Starts one, privately, when none runs.
   static Result<ServiceUse> begin(ServiceRequest request);
   ServiceUse(ServiceUse&&) = default;
-  // Leaves it; the last user of a private service drains (see drain_service) and stops it, also when the drain
-  // failed, which is the error then. Answers true when it was stopped. With kAlways a service that stays is
-  // drained too.
+  // Leaves it; the last user of a private service drains (see drain_service) and stops it, also when the
+  // drain failed, which is the error then. Answers true when it was stopped. With kAlways a service that
+  // stays is drained too.
   enum class Drain { kWhenPrivate, kAlways };
   Result<bool> end(Drain drain, const std::function<void(uint64_t)>& on_progress,
                    const std::function<bool()>& interrupted);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import unittest
 
@@ -98,10 +99,69 @@ class Files(PoolTest):
         self.ok(self.sluice("rm", "-f", "/nowhere", "/c"))
         self.assertEqual(self.ok(self.sluice("ls")).out, "")
 
+    def test_persist_does_not_wait_for_a_drain_that_stays_blocked(self):
+        self.up()
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        self.ok(self.sluice("persist", "/x"))
+        targets, away = self.pool / "targets", self.pool / "away"
+        targets.rename(away)
+        self.ok(self.sluice("cp", "--force", self.file("in", seed=2), "sluice:/x"))
+        waiting = [self.start("persist", "/x"), self.start("persist", "--timeout", "60", "/"), self.start("down")]
+        for process in waiting:
+            self.fails(self.finish(process), 1, "cannot be drained", "blocked: ", "hot tier", "sluice status")
+        away.rename(targets)
+        self.ok(self.sluice("persist", "/x"))  # the service went on trying
+        self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
+        self.assertEqual((self.scratch / "out").read_bytes(), self.file("in", seed=2).read_bytes())
+
+    def test_names_cannot_break_lines_or_steer_the_terminal(self):
+        self.up()
+        local = self.file("in", 1000)
+        names = {"a\nb": "a\\nb", "a\\nb": "a\\\\nb", "\x1b[31mred": "\\x1b[31mred", "Grüße": "Grüße"}
+        for name in names:
+            self.ok(self.sluice("cp", local, "sluice:/d\r/" + name))
+        self.assertEqual(self.ok(self.sluice("ls")).out, "d\\r/\n")
+        self.assertEqual(sorted(self.ok(self.sluice("ls", "/d\r")).out.splitlines()), sorted(names.values()))
+        self.assertEqual(sorted(self.ok(self.sluice("ls", "-R", "/")).out.splitlines()),
+                         sorted("/d\\r/" + shown for shown in names.values()))
+        self.assertEqual(len(self.ok(self.sluice("ls", "-l", "/d\r")).out.splitlines()), len(names))
+        self.assertEqual({f["path"] for f in json.loads(self.ok(self.sluice("ls", "--json")).out)},
+                         {"/d\r/" + name for name in names})
+        for name, shown in names.items():
+            self.assertEqual(self.ok(self.sluice("stat", "/d\r/" + name)).out.splitlines()[0].split(None, 1),
+                             ["path", "/d\\r/" + shown])
+            self.assertEqual(json.loads(self.ok(self.sluice("stat", "--json", "/d\r/" + name)).out)["path"], "/d\r/" + name)
+            self.assertEqual(self.ok(self.sluice("explain", "/d\r/" + name)).out.splitlines()[0], "file: /d\\r/" + shown)
+        self.fails(self.sluice("stat", "/no\n\x1b[31m"), 3, "/no\\n\\x1b[31m")
+
     def test_explain_says_something_of_the_layout(self):
         self.up()
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
         self.assertIn("EC_2P1", self.ok(self.sluice("explain", "/x")).out)
+
+    def test_every_command_that_reports_does_so_in_json(self):
+        self.up()
+        for path in ("/a", "/b", "/c"):
+            self.ok(self.sluice("cp", self.file("in"), "sluice:" + path))
+        def told(*words, code=0):
+            done = self.sluice(*words)
+            self.assertEqual(done.code, code, done)
+            return json.loads(done.out)
+
+        explained = told("explain", "--json", "/a")
+        self.assertEqual((explained["path"], explained["class"], explained["size"]), ("/a", "EC_2P1", 1 << 20))
+        self.assertIn("file: /a", explained["explanation"])
+        self.assertEqual([e["path"] for e in told("explain", "--json", "/a", "/nowhere", "/b", code=3)], ["/a", "/b"])
+        persisted = told("persist", "--json", "/a")
+        self.assertTrue(persisted["persisted"])
+        self.assertEqual(persisted["epochs"]["committed"], persisted["epochs"]["persisted"])
+        self.assertEqual(told("persist", "--json", "/"), {"path": "/", "persisted": True})
+        self.assertEqual(told("rm", "--json", "/a"), {"path": "/a", "removed": True})
+        self.assertEqual(told("rm", "--json", "/b", "/nowhere", code=3), [{"path": "/b", "removed": True}])
+        self.assertEqual(told("rm", "--json", "-f", "/c", "/nowhere"),
+                         [{"path": "/c", "removed": True}, {"path": "/nowhere", "removed": False}])
+        self.assertEqual(told("down", "--json"), {"pool": str(self.pool), "stopped": True})
+        self.assertEqual(told("down", "--json"), {"pool": str(self.pool), "stopped": False})
 
     def test_a_full_device_and_a_missing_source_leave_no_copy(self):
         self.up()
@@ -112,6 +172,28 @@ class Files(PoolTest):
         self.fails(self.sluice("cp", "sluice:/x", self.scratch / "no" / "out"), 3, "no")
         self.assertFalse((self.scratch / "out").exists())
         self.assertEqual(self.ok(self.sluice("ls")).out.split(), ["x"])
+
+    def test_a_limit_of_file_sizes_is_told_and_leaves_no_copy(self):
+        self.up()
+        self.ok(self.sluice("cp", self.file("in", 3 << 20), "sluice:/x"))
+        before = sorted(os.listdir(self.scratch))
+        env = {"SLUICE_POOL": str(self.pool)}
+        done = self.run_command("sh", "-c", f'ulimit -f 1024; exec "{SLUICE}" cp sluice:/x out', env=env)
+        self.fails(done, 6, "out", "ulimit -f")
+        self.assertEqual(sorted(os.listdir(self.scratch)), before)
+
+    def test_a_signal_during_a_copy_leaves_nothing_behind(self):
+        self.up()
+        with open(self.scratch / "sparse", "wb") as out:
+            out.truncate(64 << 30)  # quickly in, and a long way out
+        self.ok(self.sluice("cp", self.scratch / "sparse", "sluice:/x"))
+        before = sorted(os.listdir(self.scratch))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            copy = self.start("cp", "sluice:/x", "out")
+            self.wait_until(lambda: len(os.listdir(self.scratch)) > len(before), "the copy has begun")
+            copy.send_signal(number)
+            self.fails(self.finish(copy), 128 + number, "interrupted", "out")
+            self.assertEqual(sorted(os.listdir(self.scratch)), before)
 
     def test_a_command_brings_its_own_service_when_none_runs(self):
         self.up()
@@ -159,6 +241,11 @@ class ExitCodes(PoolTest):
         self.assertEqual(self.sluice().code, 2)
         self.fails(self.run_command(SLUICE, "ls"), 2, "--pool", "SLUICE_POOL")
         self.assertFalse(self.pool.exists())
+
+    def test_an_unknown_command_is_named_with_the_nearest_one(self):
+        for word, nearest in (("nonsense", "'"), ("stauts", "'status'"), ("remove", "'"), ("rmm", "'rm'"), ("explian", "'explain'")):
+            self.fails(self.sluice(word, "/x"), 2, f"'{word}'", "nearest is " + nearest, "sluice --help")
+        self.fails(self.sluice("a\nb"), 2, "'a\\nb'")
 
     def test_help_is_zero_and_has_an_example_each(self):
         self.ok(self.sluice("--version"))

@@ -77,6 +77,18 @@ class PoolTest(unittest.TestCase):
         env.update(options.pop("env", {}))
         return self.run_command(SLUICE, *words, env=env, **options)
 
+    def start(self, *words, env=None, **options):
+        """`sluice` with self.pool as SLUICE_POOL, not waited for; see finish()."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_") and k != "LD_PRELOAD"}
+        environment["SLUICE_POOL"] = str(self.pool)
+        environment.update(env or {})
+        return subprocess.Popen([SLUICE, *(str(w) for w in words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=environment, cwd=self.scratch, **options)
+
+    def finish(self, process):
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        return Done(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+
     def ok(self, done):
         self.assertEqual(done.code, 0, done)
         return done

@@ -40,6 +40,17 @@ class Run(PoolTest):
         self.ok(self.sluice("run", "-n", "1", "--", "true"))
         self.assertEqual(self.server_pid(), pid)
 
+    def test_options_that_contradict_the_pool_are_refused_and_nothing_runs(self):
+        self.up()
+        pid = self.server_pid()
+        for option, asked in (("--class", "RP_2"), ("--targets", "5"), ("--hot-size", "64M"), ("--listen", "127.0.0.1:1")):
+            self.fails(self.sluice("run", option, asked, "-n", "1", "--", "touch", self.scratch / "ran"), 4, option, self.pool)
+        self.ok(self.sluice("run", "--class", "EC_2P1", "--hot-size", "32M", "-n", "1", "--", "true"))
+        self.assertEqual(self.server_pid(), pid)
+        self.ok(self.sluice("down"))
+        self.fails(self.sluice("run", "--class", "RP_2", "-n", "1", "--", "touch", self.scratch / "ran"), 4, "--class")
+        self.assertFalse((self.scratch / "ran").exists())
+
     def test_a_service_that_cannot_start_is_120_and_nothing_runs(self):
         self.up()
         self.ok(self.sluice("down"))
@@ -47,6 +58,21 @@ class Run(PoolTest):
         done = self.sluice("run", "-n", "1", "--", "touch", self.scratch / "ran")
         self.fails(done, 120, "pool.toml")
         self.assertFalse((self.scratch / "ran").exists())
+
+    def test_a_drain_that_stays_blocked_is_121_and_the_data_is_drained_later(self):
+        self.up()
+        targets, away = self.pool / "targets", self.pool / "away"
+        targets.rename(away)
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        self.kill_server()
+        done = self.sluice("run", "-n", "1", "--", "true")
+        self.assertEqual(done.code, 121, done)
+        self.assertIn("cannot be drained (blocked: ", done.err)
+        self.assertEqual(self.servers(), [])
+        away.rename(targets)
+        self.ok(self.sluice("persist", "/x"))
+        self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
+        self.assertEqual((self.scratch / "out").read_bytes(), self.file("in").read_bytes())
 
     def test_an_mpirun_that_is_not_there_is_122(self):
         self.fails(self.run_it("--mpirun", self.scratch / "nothing", "-n", "1", "--", "true"), 122, "nothing")

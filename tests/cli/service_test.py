@@ -1,6 +1,8 @@
 """up, status, down and what can go wrong with a service."""
 
+import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -45,6 +47,71 @@ class UpAndDown(PoolTest):
         self.ok(self.sluice("down"))  # and again
         self.fails(self.sluice("status"), 5, self.pool, "sluice up")
 
+    def test_a_service_whose_files_were_removed_or_damaged_is_found_and_puts_them_right(self):
+        self.up()
+        pid = self.server_pid()
+        record, control = self.pool / "service.json", self.pool / "control.sock"
+        good = record.read_text()
+        for damage in (record.unlink, lambda: record.write_text("{{{"), lambda: record.write_text(good.replace(str(pid), "1"))):
+            damage()
+            self.ok(self.sluice("up"))
+            self.assertEqual(record.read_text(), good)
+            damage()  # and without being told
+            self.wait_until(lambda: record.exists() and record.read_text() == good, "the service writes its file again")
+        record.unlink()
+        self.ok(self.sluice("ls"))
+        control.unlink()
+        self.assertEqual(self.server_pid(), pid)
+        control.unlink()
+        record.unlink()
+        self.ok(self.sluice("ls"))
+        control.unlink()
+        self.ok(self.sluice("down"))
+        self.assertFalse(alive(pid))
+
+    def test_a_service_that_cannot_be_heard_is_never_called_none(self):
+        self.up()
+        pid = self.server_pid()
+        (self.pool / "control.sock").unlink()
+        os.kill(pid, signal.SIGSTOP)
+        self.wait_until(lambda: stopped(pid), "every thread of the server has stopped")
+        try:
+            for command in [self.start("status"), self.start("down")]:
+                self.fails(self.finish(command), 5, f"process {pid}", self.pool)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.ok(self.sluice("down"))
+        self.assertFalse(alive(pid))
+
+    def test_down_waits_for_the_end_that_another_down_began(self):
+        self.up()
+        pid = self.server_pid()
+        downs = [self.start("down") for _ in range(6)]
+        while downs:
+            for down in [d for d in downs if d.poll() is not None]:
+                self.assertFalse(alive(pid))
+                self.ok(self.finish(down))
+                downs.remove(down)
+
+    def test_down_does_not_call_a_service_drained_that_died_before_it_was(self):
+        self.up("--drain", "watermark")
+        targets = self.pool / "targets"
+        self.ok(self.sluice("cp", self.file("in"), "sluice:/x"))
+        targets.rename(self.pool / "away")
+        down = self.start("down")
+        self.wait_until(lambda: self.status()["drain"]["state"].startswith("blocked"), "the drain has begun")
+        self.kill_server()
+        self.fails(self.finish(down), 5, "ended before all was drained", "sluice up")
+        (self.pool / "away").rename(targets)
+        self.up()
+        self.ok(self.sluice("down"))
+
+    def test_up_says_whether_it_made_the_pool(self):
+        for outcome in ("made", "running"):
+            self.assertEqual(json.loads(self.ok(self.sluice("up", "--hot-size", "32M", "--json")).out)["outcome"], outcome)
+        self.ok(self.sluice("down"))
+        self.assertEqual(json.loads(self.ok(self.sluice("up", "--json")).out)["outcome"], "started")
+
     def test_the_defaults_are_three_targets_and_a_class_that_fits(self):
         self.up()
         status = self.status()
@@ -55,7 +122,15 @@ class UpAndDown(PoolTest):
         self.up()
         pid = self.server_pid()
         self.ok(self.sluice("up"))
-        self.ok(self.sluice("up", "--targets", "3", "--class", "EC_2P1", "--hot-size", "32M"))
+        address = self.status()["servers"][0]["address"].removeprefix("tcp://")
+        self.ok(self.sluice("up", "--targets", "3", "--class", "EC_2P1", "--hot-size", "32M", "--hot-dir", self.pool / "hot",
+                            "--listen", address, "--drain", "immediate"))
+        self.ok(self.sluice("up", "--listen", "127.0.0.1:0"))
+        for option, asked, runs in (("--targets", "5", "3"), ("--class", "RP_2", "EC_2P1"), ("--hot-size", "64M", 32 << 20),
+                                    ("--hot-dir", self.scratch, self.pool / "hot"), ("--drain", "idle", "immediate"),
+                                    ("--listen", "127.0.0.1:1", "127.0.0.1:0")):
+            said = 64 << 20 if option == "--hot-size" else asked
+            self.fails(self.sluice("up", option, asked), 4, f"{option} {said}", option, runs, self.pool, "leave the option out")
         self.assertEqual(self.server_pid(), pid)
         self.ok(self.sluice("down"))
         self.fails(self.sluice("up", "--targets", "5"), 4, "--targets 3")
@@ -110,6 +185,13 @@ class UpAndDown(PoolTest):
         self.ok(self.sluice("cp", self.file("in"), "sluice:/x", pool=pool))
         self.ok(self.sluice("down", pool=pool))
 
+    def test_a_server_may_open_as_many_files_as_the_hard_limit_says(self):
+        script = f'ulimit -S -n 128; ulimit -H -n 900; exec "{SLUICE}" up --hot-size 32M'
+        self.ok(self.run_command("sh", "-c", script, env={"SLUICE_POOL": str(self.pool)}))
+        limits = pathlib.Path(f"/proc/{self.server_pid()}/limits").read_text(encoding="ascii")
+        line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+        self.assertEqual(line.split()[3:5], ["900", "900"])
+
     def test_the_hot_tier_may_lie_elsewhere(self):
         hot = self.scratch / "hot place"
         hot.mkdir()
@@ -149,6 +231,16 @@ class WhatGoesWrong(PoolTest):
         self.fails(self.sluice("up", "--drain", "sometimes"), 2, "'sometimes'", "watermark")
         self.fails(self.sluice("up", "--hot-dir", self.scratch / "nowhere"), 3, "nowhere")
         self.assertFalse(self.pool.exists())
+
+    def test_a_log_level_that_is_none_is_told_once_with_those_that_are(self):
+        self.up(env={"SLUICE_LOG": "verbose"})
+        self.assertEqual((self.pool / "sluiced.log").read_text().count("SLUICE_LOG"), 1)
+        done = self.ok(self.sluice("ls", env={"SLUICE_LOG": "verbose"}))
+        self.assertEqual(len(done.err.splitlines()), 1, done)
+        for word in ("SLUICE_LOG=verbose", "trace, debug, info, warn, error, off"):
+            self.assertIn(word, done.err)
+        for good in ("trace", "debug", "info", "warn", "error", "off", ""):
+            self.assertNotIn("SLUICE_LOG", self.ok(self.sluice("ls", env={"SLUICE_LOG": good})).err)
 
     def test_a_directory_with_other_things_is_no_pool(self):
         self.pool.mkdir()

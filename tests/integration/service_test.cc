@@ -1,13 +1,21 @@
 // A client and a service over real sockets, a real PMDK pool, SQLite and files, in one process.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <thread>
 
+#include "base/os.h"
 #include "base/rng.h"
+#include "client/service.h"
 #include "tests/support/mini_service.h"
 
 namespace sluice {
@@ -478,6 +486,192 @@ TEST_F(ServiceTest, standard_mode_writers_of_one_range_take_turns_and_lose_nothi
   for (int i = 0; i < 40; ++i) {
     EXPECT_EQ(get(**a, static_cast<uint64_t>(i) * 4096, 4096), pattern(4096, static_cast<uint64_t>(i))) << i;
   }
+}
+
+bool tells_of_removal(const Error& error, const std::string& path) {
+  return error.code == ErrorCode::kNotFound && error.message.find(path + " was removed") != std::string::npos;
+}
+
+TEST_F(ServiceTest, whoever_uses_a_file_that_another_removed_is_told_that) {
+  auto writer = open("/taken", creating());
+  ASSERT_TRUE(put(*writer, 0, pattern(1000, 1)));
+  ASSERT_TRUE(writer->sync());
+  ASSERT_TRUE(put(*writer, 0, pattern(1000, 2)));
+  auto reader = open("/taken", {});
+  auto sharer_client = connect();
+  const auto handle = writer->share();
+  ASSERT_TRUE(connect()->remove("/taken"));
+  std::vector<std::byte> data(1000);
+  const Extent extent = Extent::at(Offset(0), Length(1000));
+  const client::Piece piece{data.data(), data.size()};
+  for (File* file : {writer.get(), reader.get()}) {
+    const auto read = file->read({&extent, 1}, {&piece, 1});
+    ASSERT_FALSE(read);
+    EXPECT_TRUE(tells_of_removal(read.error(), "/taken")) << read.error().message;
+    const auto size = file->size();
+    ASSERT_FALSE(size);
+    EXPECT_TRUE(tells_of_removal(size.error(), "/taken")) << size.error().message;
+  }
+  const auto attached = sharer_client->attach(handle);
+  ASSERT_FALSE(attached);
+  EXPECT_TRUE(tells_of_removal(attached.error(), "/taken")) << attached.error().message;
+  const auto resized = writer->resize(10);
+  ASSERT_FALSE(resized);
+  EXPECT_TRUE(tells_of_removal(resized.error(), "/taken")) << resized.error().message;
+  const auto written = put(*writer, 0, pattern(1000, 3));
+  ASSERT_FALSE(written);
+  EXPECT_TRUE(tells_of_removal(written.error(), "/taken")) << written.error().message;
+}
+
+TEST_F(ServiceTest, a_removal_in_the_middle_of_writes_and_reads_is_told_as_one) {
+  for (int turn = 0; turn < 25; ++turn) {
+    const std::string path = "/raced" + std::to_string(turn);
+    auto file = open(path, creating());
+    ASSERT_TRUE(put(*file, 0, pattern(100'000, 1)));
+    std::atomic<bool> going{false};
+    std::thread user([&] {
+      std::vector<std::byte> data(100'000);
+      const Extent extent = Extent::at(Offset(0), Length(data.size()));
+      const client::Piece piece{data.data(), data.size()};
+      while (true) {
+        auto done = turn % 2 == 0 ? put(*file, 0, data) : file->read({&extent, 1}, {&piece, 1});
+        going = true;
+        if (done) continue;
+        EXPECT_TRUE(tells_of_removal(done.error(), path)) << done.error().message;
+        return;
+      }
+    });
+    while (!going) std::this_thread::yield();
+    ASSERT_TRUE(client_->remove(path));
+    user.join();
+  }
+}
+
+// A pool with services of their own processes, started and stopped by the `sluice` of this build.
+class RealPool {
+ public:
+  RealPool() : directory_(*TemporaryDirectory::create("sluice-real")) {}
+  ~RealPool() { (void)sluice("down --no-drain"); }
+
+  std::filesystem::path path() const { return directory_.path() / "pool"; }
+  // The exit code of `sluice WORDS --pool POOL`; what it prints is in `output`.
+  int sluice(const std::string& words) {
+    const auto self = std::filesystem::read_symlink("/proc/self/exe");
+    const auto command = self.parent_path().parent_path() / "bin" / "sluice";
+    const auto out = directory_.path() / "out";
+    const int status = std::system((command.string() + " " + words + " --pool '" + path().string() + "' > '" +
+                                    out.string() + "' 2>&1 < /dev/null")
+                                       .c_str());
+    output = read_file(out, 1 << 20).value_or("");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  Result<std::shared_ptr<Client>> connect() const {
+    client::Options options;
+    options.pool = path().string();
+    return Client::connect(options);
+  }
+  // Ends it as a crash would; on return its lock is free.
+  void kill_service() {
+    const auto holder = client::pool_holder(path());
+    ASSERT_TRUE(holder && *holder && **holder > 1);
+    ASSERT_EQ(::kill(**holder, SIGKILL), 0);
+    while (client::pool_holder(path()).value()) std::this_thread::yield();
+  }
+
+  std::string output;
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST(StartingAService, a_dead_servers_file_whose_pid_another_process_has_does_not_pass_for_a_service) {
+  RealPool pool;
+  ASSERT_EQ(pool.sluice("up --hot-size 32M"), 0) << pool.output;
+  pool.kill_service();
+  const std::string stale =
+      R"({"version": "0", "pid": )" + std::to_string(::getpid()) +
+      R"(, "boot": "00", "addresses": ["tcp://127.0.0.1:1"], "control": "control.sock"})";
+  ASSERT_TRUE(replace_file(pool.path() / "service.json", stale));
+  EXPECT_EQ(client::find_service(pool.path().string()).error().code, ErrorCode::kUnavailable);
+  const auto before = std::chrono::steady_clock::now();
+  auto connected = pool.connect();
+  ASSERT_TRUE(connected) << connected.error().message;
+  EXPECT_TRUE((*connected)->list("/"));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(25));
+}
+
+// What this process and its children write to stderr while it lives.
+class CapturedStderr {
+ public:
+  CapturedStderr() : file_(::memfd_create("stderr", MFD_CLOEXEC)), before_(::dup(STDERR_FILENO)) {
+    ::dup2(file_.get(), STDERR_FILENO);
+  }
+  ~CapturedStderr() { ::dup2(before_.get(), STDERR_FILENO); }
+  std::string text() const {
+    std::string text(static_cast<size_t>(::lseek(file_.get(), 0, SEEK_END)), '\0');
+    EXPECT_TRUE(pread_all(file_.get(), std::as_writable_bytes(std::span(text)), 0, "stderr"));
+    return text;
+  }
+
+ private:
+  UniqueFd file_, before_;
+};
+
+TEST(StartingAService, a_pool_that_was_made_for_the_purpose_is_told_of_once) {
+  RealPool pool;
+  std::string told;
+  {
+    CapturedStderr captured;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        auto connected = pool.connect();
+        EXPECT_TRUE(connected) << connected.error().message;
+      });
+    for (auto& thread : threads) thread.join();
+    pool.kill_service();
+    EXPECT_TRUE(pool.connect()) << "a service on a pool that is there already";
+    told = captured.text();
+  }
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+  EXPECT_NE(told.find("made a new pool in " + pool.path().string() + " (class EC_2P1)"), std::string::npos)
+      << told;
+}
+
+TEST(StartingAService, a_slash_behind_the_pool_names_the_same_pool) {
+  RealPool pool;
+  const auto started = client::start_service((pool.path() / "").string());
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_TRUE(pool.connect());
+}
+
+TEST(StartingAService, a_mistyped_pool_is_refused_and_nothing_is_made) {
+  auto scratch = TemporaryDirectory::create("sluice-slip");
+  ASSERT_TRUE(scratch);
+  client::Options options;
+  options.pool = (scratch->path() / "hoem" / "pool").string();
+  const auto refused = Client::connect(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotFound);
+  for (const std::string& named :
+       {options.pool, std::string("SLUICE_POOL"), std::string("sluice up --pool ")})
+    EXPECT_NE(refused.error().message.find(named), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(scratch->path()));
+}
+
+TEST(StartingAService, a_dead_servers_file_does_not_hide_the_one_that_runs) {
+  RealPool pool;
+  ASSERT_EQ(pool.sluice("up --hot-size 32M"), 0) << pool.output;
+  const auto running = client::find_service(pool.path().string());
+  ASSERT_TRUE(running) << running.error().message;
+  const std::string stale =
+      R"({"version": "0", "pid": )" + std::to_string(::getpid()) +
+      R"(, "boot": "00", "addresses": ["tcp://127.0.0.1:1"], "control": "control.sock"})";
+  ASSERT_TRUE(replace_file(pool.path() / "service.json", stale));
+  const auto found = client::find_service(pool.path().string());
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->pid, running->pid);
+  EXPECT_EQ(found->address.text, running->address.text);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ DOORS = [
     (r"tools/.*", r"lockmgr/text\.h"),                                    # the exerciser behind `sluice locktable`
     (r"tools/commands/dump\.cc", r"burst_buffer/(staging_log|pmem/pmem_domain)\.h|storage/shard_format\.h"),
     (r"server/control_test\.cc", r"client/control_client\.h"),            # both ends of the control socket
+    (r"server/pool_test\.cc", r"client/service\.h"),                      # both ends of the pool's lock
 ]
 
 # Third-party headers and the files that may include them.

@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cstdlib>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -115,7 +116,9 @@ struct Connection {
   std::string pool;
 };
 Result<Connection> connect(const Common& common);
-// Ends the use (see ServiceUse::end); answers `code`, or the code of what went wrong when `code` is 0.
-int disconnect(Connection connection, int code);
+// Ends the use (see ServiceUse::end); answers `code`, or the code of what went wrong when `code` is 0. A
+// private service is drained first, until `interrupted` says so.
+int disconnect(
+    Connection connection, int code, const std::function<bool()>& interrupted = [] { return false; });
 
 }  // namespace sluice::tools

@@ -67,6 +67,9 @@ int run_copy(const CopyCommandOptions& options) {
     return report(Error(ErrorCode::kNotFound,
                         fmt::format("{} is not there; nothing was copied", planned->from_local.string())));
 
+  auto interruption = Interruption::begin();
+  if (!interruption) return report(interruption.error());
+  copy.interruption = interruption->get();
   auto connection = connect(options.common);
   if (!connection) return report(connection.error());
   Result<CopyReport> done = [&] {
@@ -77,13 +80,16 @@ int run_copy(const CopyCommandOptions& options) {
     };
     return copy_with(*connection->client, *planned, copy);
   }();
-  const int code = done ? static_cast<int>(kOk) : report(done.error());
+  int code = done ? static_cast<int>(kOk) : report(done.error());
+  const int signal = (*interruption)->signal();
+  if (!done && done.error().code == ErrorCode::kAborted && signal != 0) code = 128 + signal;
+  (*interruption)->done();
   if (done && options.common.json)
     fmt::print(
         "{}\n",
         nlohmann::json{{"bytes", done->bytes}, {"data_bytes", done->data_bytes}, {"verified", done->verified}}
             .dump());
-  return disconnect(std::move(*connection), code);
+  return disconnect(std::move(*connection), code, [&] { return (*interruption)->signal() != 0; });
 }
 
 }  // namespace sluice::tools

@@ -7,7 +7,9 @@
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "base/printable.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
@@ -91,18 +93,19 @@ std::vector<Entry> entries_of(const std::string& directory, const std::vector<cl
 
 void print_long(const std::string& name, const client::FileInfo& file) {
   fmt::print("{} {} {} {:>14} {} {:<8} {}{}\n", mode_text(file.mode), user_name(file.uid),
-             group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class, name,
+             group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class,
+             printable_name(name),
              file.hot_bytes > 0 ? fmt::format("  ({} not drained)", print_bytes(file.hot_bytes)) : "");
 }
 
 void print_entries(const std::vector<Entry>& entries, bool long_format) {
   for (const Entry& entry : entries) {
     if (!long_format)
-      fmt::print("{}\n", entry.name);
+      fmt::print("{}\n", printable_name(entry.name));
     else if (entry.file != nullptr)
       print_long(entry.name, *entry.file);
     else
-      fmt::print("{:<10} {:>14} {}  ({} file{})\n", "d", entry.bytes, entry.name, entry.files,
+      fmt::print("{:<10} {:>14} {}  ({} file{})\n", "d", entry.bytes, printable_name(entry.name), entry.files,
                  entry.files == 1 ? "" : "s");
   }
 }
@@ -131,13 +134,13 @@ int list_with(client::Client& client, const ListOptions& options) {
     if (options.long_format)
       print_long(file.path, file);
     else
-      fmt::print("{}\n", file.path);
+      fmt::print("{}\n", printable_name(file.path));
   }
   return kOk;
 }
 
 void print_stat(const client::FileInfo& info) {
-  fmt::print("path       {}\n", info.path);
+  fmt::print("path       {}\n", printable_name(info.path));
   fmt::print("size       {} ({})\n", info.size_bytes, print_bytes(info.size_bytes));
   fmt::print("class      {}, chunk size {}\n", info.object_class, print_bytes(info.chunk_bytes));
   fmt::print("epochs     committed {}, persisted {}\n", info.committed_epoch, info.persisted_epoch);
@@ -146,18 +149,34 @@ void print_stat(const client::FileInfo& info) {
   fmt::print("modified   {}\n", time_text(info.modified_s));
 }
 
+// The lines of a text, without their ends.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
 // Runs `one` for each path; a failure is reported and does not keep the others from being done. Answers the
-// first failure's code.
+// first failure's code. With --json what `one` told is printed: of one path its object, of several a list of
+// those that did not fail.
 template <class One>
 int for_each_path(const PathsOptions& options, One one) {
   auto connection = connect(options.common);
   if (!connection) return report(connection.error());
   int code = kOk;
+  json all = json::array();
   for (const std::string& text : options.paths) {
     auto path = path_in_pool(text);
-    const int done = path ? one(*connection->client, *path) : report(path.error());
+    json told;
+    const int done = path ? one(*connection->client, *path, told) : report(path.error());
     if (code == kOk) code = done;
+    if (!told.is_null()) all.push_back(std::move(told));
   }
+  if (options.common.json && options.paths.size() > 1)
+    print_json(all);
+  else if (options.common.json && !all.empty())
+    print_json(all[0]);
   return disconnect(std::move(*connection), code);
 }
 
@@ -167,7 +186,7 @@ int persist_one(client::Client& client, const std::string& path, const PathsOpti
   auto before = client.stat(path);
   if (!before && path != "/") return report(before.error());
   const uint64_t total = before ? before->hot_bytes : 0;
-  Progress progress("persisting " + path, total);
+  Progress progress("persisting " + printable_name(path), total);
   while (true) {
     auto drained = client.wait_drained(path, kSliceMs);
     if (drained) return kOk;
@@ -188,44 +207,51 @@ int run_list(const ListOptions& options) {
 }
 
 int run_stat(const PathsOptions& options) {
-  json all = json::array();
-  const int code = for_each_path(options, [&](client::Client& client, const std::string& path) -> int {
+  return for_each_path(options, [&](client::Client& client, const std::string& path, json& told) -> int {
     auto info = client.stat(path);
     if (!info) return report(info.error());
     if (options.common.json)
-      all.push_back(to_json(*info));
+      told = to_json(*info);
     else
       print_stat(*info);
     return kOk;
   });
-  // One path: its object; several: a list of those that are there.
-  if (options.common.json && options.paths.size() == 1 && all.size() == 1)
-    print_json(all[0]);
-  else if (options.common.json && options.paths.size() > 1)
-    print_json(all);
-  return code;
 }
 
 int run_remove(const PathsOptions& options) {
-  return for_each_path(options, [&](client::Client& client, const std::string& path) -> int {
+  return for_each_path(options, [&](client::Client& client, const std::string& path, json& told) -> int {
     auto removed = client.remove(path);
-    if (removed || (options.force && removed.error().code == ErrorCode::kNotFound)) return kOk;
-    return report(removed.error());
+    const bool was_gone = !removed && options.force && removed.error().code == ErrorCode::kNotFound;
+    if (!removed && !was_gone) return report(removed.error());
+    told = {{"path", path}, {"removed", !was_gone}};
+    return kOk;
   });
 }
 
 int run_explain(const PathsOptions& options) {
-  return for_each_path(options, [&](client::Client& client, const std::string& path) -> int {
+  return for_each_path(options, [&](client::Client& client, const std::string& path, json& told) -> int {
     auto text = client.explain(path);
     if (!text) return report(text.error());
-    fmt::print("{}{}", *text, text->ends_with('\n') ? "" : "\n");
+    if (!options.common.json) {
+      fmt::print("{}{}", *text, text->ends_with('\n') ? "" : "\n");
+      return kOk;
+    }
+    auto info = client.stat(path);
+    if (!info) return report(info.error());
+    told = to_json(*info);
+    told["explanation"] = lines_of(*text);
     return kOk;
   });
 }
 
 int run_persist(const PathsOptions& options) {
-  return for_each_path(options, [&](client::Client& client, const std::string& path) {
-    return persist_one(client, path, options);
+  return for_each_path(options, [&](client::Client& client, const std::string& path, json& told) -> int {
+    const int code = persist_one(client, path, options);
+    if (code != kOk || !options.common.json) return code;
+    // "/" and directories stand for all files in them, and have no numbers of their own.
+    told = {{"path", path}, {"persisted", true}};
+    if (auto info = client.stat(path)) told["epochs"] = to_json(*info)["epochs"];
+    return kOk;
   });
 }
 

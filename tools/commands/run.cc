@@ -67,8 +67,9 @@ Result<std::vector<std::string>> mpirun_command(const RunOptions& options, const
   return command;
 }
 
-// Waits for our child and passes on what is sent to us. What the terminal sends, it sends to the child as well. Answers the
-// child's exit code, or, since mpirun has no code of its own for that, what a shell would call the end by the signal.
+// Waits for our child and passes on what is sent to us. What the terminal sends, it sends to the child as
+// well. Answers the child's exit code, or, since mpirun has no code of its own for that, what a shell would
+// call the end by the signal.
 int wait_passing_signals(pid_t child, const UniqueFd& process, const Signals& signals) {
   int signalled = 0;
   while (true) {
@@ -107,7 +108,10 @@ int run_run(const RunOptions& options) {
   if (!command) return report_as(command.error(), kRunNoCommand);
   auto use = ServiceUse::begin(
       {.pool = *pool, .options = std::move(*words), .may_create = true, .permanent = false});
-  if (!use) return report_as(use.error(), exit_code_of(use.error()) == kUsage ? kUsage : kRunNoService);
+  if (!use) {
+    const int code = exit_code_of(use.error());
+    return report_as(use.error(), code == kUsage || code == kRefused ? code : kRunNoService);
+  }
 
   auto signals = Signals::block();
   if (!signals) return report_as(signals.error(), kRunNoCommand);

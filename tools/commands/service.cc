@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "client/control_client.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
+#include "tools/process.h"
 #include "tools/progress.h"
 #include "tools/sizes.h"
 
@@ -20,7 +22,8 @@ constexpr uint64_t kStatusTimeoutMs = 10'000;
 
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string("?");
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>())
+                                                     : std::string("?");
 }
 uint64_t number_of(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -63,6 +66,16 @@ void print_status(const json& status) {
   fmt::print("files    {}\n", number_of(status, "files"));
 }
 
+// Programs that start a service read it (client/service.cc).
+const char* outcome_word(StartOutcome outcome) {
+  return outcome == StartOutcome::kMade ? "made" : outcome == StartOutcome::kStarted ? "started" : "running";
+}
+const char* outcome_text(StartOutcome outcome) {
+  return outcome == StartOutcome::kMade      ? "made and ready"
+         : outcome == StartOutcome::kStarted ? "ready"
+                                             : "running already";
+}
+
 }  // namespace
 
 int run_up(const UpOptions& options) {
@@ -76,30 +89,72 @@ int run_up(const UpOptions& options) {
   auto status = ask_status(*pool);
   if (!status) return report(status.error());
   if (options.common.json) {
+    (*status)["outcome"] = outcome_word(*started);
     fmt::print("{}\n", status->dump(2));
     return kOk;
   }
-  fmt::print("{} {}: class {}, {} targets\n",
-             *started == StartOutcome::kStarted ? "ready" : "running already", *pool,
-             text_of(*status, "class"), part_of(*status, "targets").size());
+  fmt::print("{} {}: class {}, {} targets\n", outcome_text(*started), *pool, text_of(*status, "class"),
+             part_of(*status, "targets").size());
   if (const std::string state = text_of(*status, "state"); state != "ok") say("the pool is " + state);
   return kOk;
 }
 
+namespace {
+
+// `stopped`: by this very command; otherwise none runs, or somebody else stopped it.
+void print_stopped(const std::string& pool, bool stopped) {
+  const json told{{"pool", pool}, {"stopped", stopped}};
+  fmt::print("{}\n", told.dump(2, ' ', false, json::error_handler_t::replace));
+}
+
+// Somebody else stopped it, or it died, while we had it drain: all is well when the mark of a drained hot
+// tier (server/pool.h) is there.
+int report_gone(const std::string& pool, bool as_json) {
+  std::error_code ec;
+  if (std::filesystem::exists(std::filesystem::path(pool) / "drained", ec)) {
+    if (as_json)
+      print_stopped(pool, false);
+    else
+      say(fmt::format("the service on {} was stopped by somebody else; all was drained", pool));
+    return kOk;
+  }
+  return report(
+      Error(ErrorCode::kUnavailable,
+            fmt::format(
+                "the service on {0} ended before all was drained; what was not stays in the hot tier: start "
+                "it again with `sluice up --pool {0}`, or see its log {0}/sluiced.log",
+                pool)));
+}
+
+Result<> drain_with_progress(const std::string& pool, uint64_t total) {
+  Progress progress("draining", total);
+  return drain_service(
+      pool, [&](uint64_t left) { progress.show(total > left ? total - left : 0); }, [] { return false; });
+}
+
+}  // namespace
+
 int run_down(const DownOptions& options) {
   auto pool = pool_of(options.common);
   if (!pool) return report(pool.error());
+  // Before it is asked: one that is ending already is waited for as well.
+  auto holder = watch_holder(*pool);
+  if (!holder) return report(holder.error());
+  const auto gone = [&](const Error& error) {
+    return error.code == ErrorCode::kUnavailable && (!*holder || wait_for_end(*holder, kStopTimeoutMs));
+  };
   auto status = ask_status(*pool);
-  if (!status && status.error().code == ErrorCode::kUnavailable) {
-    say(fmt::format("no service runs on the pool {}", *pool));
+  if (!status && gone(status.error())) {
+    if (options.common.json)
+      print_stopped(*pool, false);
+    else
+      say(fmt::format("no service runs on the pool {}", *pool));
     return kOk;
   }
   if (!status) return report(status.error());
   if (!options.no_drain) {
-    const uint64_t total = number_of(part_of(*status, "drain"), "bytes_left");
-    Progress progress("draining", total);
-    auto drained = drain_service(
-        *pool, [&](uint64_t left) { progress.show(total > left ? total - left : 0); }, [] { return false; });
+    auto drained = drain_with_progress(*pool, number_of(part_of(*status, "drain"), "bytes_left"));
+    if (!drained && gone(drained.error())) return report_gone(*pool, options.common.json);
     if (!drained) {
       Error error = drained.error();
       error.message +=
@@ -107,8 +162,11 @@ int run_down(const DownOptions& options) {
       return report(error);
     }
   }
-  if (auto stopped = stop_service(*pool); !stopped) return report(stopped.error());
-  fmt::print("stopped {}\n", *pool);
+  if (auto stopped = stop_service(*pool); !stopped && !gone(stopped.error())) return report(stopped.error());
+  if (options.common.json)
+    print_stopped(*pool, true);
+  else
+    fmt::print("stopped {}\n", *pool);
   return kOk;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/printable.h"
 #include "tools/commands/commands.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
@@ -11,7 +12,8 @@
 namespace sluice::tools {
 
 int report_as(const Error& error, int code) {
-  std::fprintf(stderr, "sluice: %s\n", error.message.c_str());
+  // Sentences have names of files in them.
+  std::fprintf(stderr, "sluice: %s\n", printable(error.message).c_str());
   if (error.outcome_unknown)
     std::fputs("sluice: whether it took effect is not known; look before you try again\n", stderr);
   return code;
@@ -22,7 +24,7 @@ int report(const Error& error) {
 }
 
 void say(const std::string& line) {
-  std::fprintf(stderr, "sluice: %s\n", line.c_str());
+  std::fprintf(stderr, "sluice: %s\n", printable(line).c_str());
 }
 
 Result<std::string> pool_of(const Common& common) {
@@ -85,7 +87,7 @@ Result<Connection> connect(const Common& common) {
   return Connection{std::move(*use), std::move(*client), std::move(*pool)};
 }
 
-int disconnect(Connection connection, int code) {
+int disconnect(Connection connection, int code, const std::function<bool()>& interrupted) {
   connection.client.reset();  // before the service is asked who is left
   uint64_t most = 0;
   std::optional<Progress> progress;
@@ -97,7 +99,7 @@ int disconnect(Connection connection, int code) {
         progress->set_total(most);
         progress->show(most - left);
       },
-      [] { return false; });
+      interrupted);
   progress.reset();
   if (ended) return code;
   const int own = report(ended.error());
