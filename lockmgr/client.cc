@@ -161,6 +161,12 @@ void LockCache::ask_ahead(ContainerId container, LockMode mode, std::span<const 
   send_ahead(container, mode, GroupId(0), extents, std::move(done));
 }
 
+void LockCache::expect(ContainerId container, std::span<const Extent> writes) {
+  File& of = file(container);
+  of.dropped = false;
+  send_ahead(container, LockMode::kPw, GroupId(0), of.strategy->expect(writes), {});
+}
+
 bool LockCache::held_or_asked(const File& file, LockMode mode, GroupId group, const Extent& extent) const {
   bool found = false;
   file.held.visit_containing(extent, [&](uint32_t index, IntervalTree::Party) {

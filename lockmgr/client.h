@@ -128,6 +128,9 @@ class LockCache {
   // or asked for ahead and not yet answered, are not asked again, and are left out of what `done` hears.
   void ask_ahead(ContainerId container, LockMode mode, std::span<const Extent> extents, AskedAhead done);
 
+  // The writes to come, for a strategy that locks ahead (LockStrategy::expect).
+  void expect(ContainerId container, std::span<const Extent> writes);
+
   // What the server says. Requests and locks that are not known are answered by giving them back, or ignored.
   void on_answer(RequestId request, ContainerId container, const std::vector<ExtentAnswer>& answers);
   void on_error(RequestId request, const Error& error);

@@ -65,14 +65,30 @@ LockPlan LockaheadStrategy::plan(const Extent& access, LockMode mode, bool /*cac
   if (mode != LockMode::kPw) return plan;
   predictor_.observe(access);
   take_out(access, plan);
-  if (predictor_.regular() && window_.size() <= low_water_) refill(plan);
+  if (regular() && window_.size() <= low_water_) refill(plan);
+  if (window_.empty() && to_come_.empty()) told_ = false;
   return plan;
 }
 
+std::vector<Extent> LockaheadStrategy::expect(std::span<const Extent> writes) {
+  window_.clear();
+  to_come_.assign(writes.begin(), writes.end());
+  told_ = !writes.empty();
+  LockPlan plan;
+  if (told_) refill(plan);
+  return plan.ahead;
+}
+
 void LockaheadStrategy::take_out(const Extent& access, LockPlan& plan) {
-  const auto at = std::find(window_.begin(), window_.end(), access);
-  if (at != window_.end()) {
+  if (const auto at = std::find(window_.begin(), window_.end(), access); at != window_.end()) {
     window_.erase(window_.begin(), at + 1);
+    return;
+  }
+  if (told_) {
+    const auto at = std::find(to_come_.begin(), to_come_.end(), access);
+    if (at == to_come_.end()) return;
+    window_.clear();
+    to_come_.erase(to_come_.begin(), at + 1);
     return;
   }
   plan.unwanted.assign(window_.begin(), window_.end());
@@ -82,16 +98,27 @@ void LockaheadStrategy::take_out(const Extent& access, LockPlan& plan) {
 }
 
 void LockaheadStrategy::refill(LockPlan& plan) {
-  const size_t wanted = std::min(extents_, next_fill_);
-  plan.ahead = predictor_.predict(wanted);
+  const size_t wanted = told_ ? extents_ : std::min(extents_, next_fill_);
+  while (window_.size() < wanted && !to_come_.empty()) {
+    window_.push_back(to_come_.front());
+    to_come_.pop_front();
+  }
+  if (to_come_.empty()) extend_by_pattern(wanted, plan);
+  plan.ahead.assign(window_.begin(), window_.end());
+  low_water_ = wanted / 2;
+  next_fill_ = std::min(extents_, next_fill_ * kWindowGrowth);
+}
+
+void LockaheadStrategy::extend_by_pattern(size_t wanted, LockPlan& plan) {
+  const std::vector<Extent> next = predictor_.predict(wanted);
+  const bool agrees =
+      next.size() >= window_.size() && std::equal(window_.begin(), window_.end(), next.begin());
+  if (!agrees && told_) return;
   // What a changed pattern does not lead to any more.
   for (const Extent& extent : window_) {
-    if (std::find(plan.ahead.begin(), plan.ahead.end(), extent) == plan.ahead.end())
-      plan.unwanted.push_back(extent);
+    if (std::find(next.begin(), next.end(), extent) == next.end()) plan.unwanted.push_back(extent);
   }
-  window_.assign(plan.ahead.begin(), plan.ahead.end());
-  low_water_ = wanted / 2;
-  next_fill_ = std::min(extents_, next_fill_ * 2);
+  window_.assign(next.begin(), next.end());
 }
 
 std::string LockaheadStrategy::explain() const {

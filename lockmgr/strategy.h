@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,9 @@ class LockStrategy {
  public:
   virtual ~LockStrategy() = default;
   virtual LockPlan plan(const Extent& access, LockMode mode, bool cached) = 0;
+  // The writes to come, in order, as far as somebody knows them: an aggregator its file domain, a transfer
+  // its parts. Replaces what was told before. Answers what to ask for at once.
+  virtual std::vector<Extent> expect(std::span<const Extent> /*writes*/) { return {}; }
   // What it does and why, in a few words, for people.
   virtual std::string explain() const = 0;
 };
@@ -62,37 +66,45 @@ class GroupStrategy final : public LockStrategy {
 
 // A lock of exactly the extent of each write, asked ahead as soon as the writes show a pattern.
 //
-// Specification. N is `extents`, W the window: the extents expected to be written next, in order.
+// Specification. N is `extents`; the window holds the extents expected to be written next, in order.
 //
 //   A1  Every lock is of the extent of the access: NOEXPAND, for reading and for writing.
-//   A2  A write that the window did not expect empties it; what was in it is unwanted. One that it did
-//       expect takes itself and all before it out.
-//   A3  When the pattern is known and at most half of what was last asked for is left, the window is filled
-//       again from the pattern. First kFirstWindow extents are asked for, then twice as many each time, up to
-//       N: a guess that is wrong costs little.
-//   A4  All of a filled window is asked for, not only what is new in it. So an extent that was dropped is
+//   A2  What is told by expect() is expected in that order, the first write included, and beyond its end what
+//       the pattern of the writes says. Without it, the pattern alone counts, once there is one.
+//   A3  A write that was expected takes itself and all before it out of the window. One that was not empties
+//       it, and what was in it is unwanted; but what was told stays.
+//   A4  When at most half of what was last filled in is left, the window is filled again: to N with what was
+//       told; from a pattern first with kFirstWindow extents, then each time with kWindowGrowth as many, up
+//       to N: a guess that is wrong costs little.
+//   A5  All of a filled window is asked for, not only what is new in it. So an extent that was dropped is
 //       asked for again, and if it is still missing when its write comes, that write takes it as any other.
-//   A5  Reads take no part in the window.
+//   A6  Reads take no part in the window.
 class LockaheadStrategy final : public LockStrategy {
  public:
   static constexpr size_t kDefaultExtents = 64;
   static constexpr size_t kMaxExtents = 65536;
   static constexpr size_t kFirstWindow = 4;
+  static constexpr size_t kWindowGrowth = 4;
 
   explicit LockaheadStrategy(size_t extents = kDefaultExtents);  // 1 to kMaxExtents
   LockPlan plan(const Extent& access, LockMode mode, bool cached) override;
   std::string explain() const override;
 
-  bool regular() const { return predictor_.regular(); }
-  uint64_t confirmed() const { return predictor_.confirmed(); }
+  std::vector<Extent> expect(std::span<const Extent> writes) override;
+
+  // Whether it knows what comes next.
+  bool regular() const { return told_ || predictor_.regular(); }
 
  private:
   void take_out(const Extent& access, LockPlan& plan);
   void refill(LockPlan& plan);
+  void extend_by_pattern(size_t wanted, LockPlan& plan);
 
   const size_t extents_;
   StridePredictor predictor_;
   std::deque<Extent> window_;
+  std::deque<Extent> to_come_;       // told, and not in the window yet
+  bool told_ = false;                // until all that was told is written
   size_t next_fill_ = kFirstWindow;  // how many to ask for at the next refill
   size_t low_water_ = 0;
 };
@@ -103,6 +115,7 @@ class AutoStrategy final : public LockStrategy {
  public:
   explicit AutoStrategy(size_t extents = LockaheadStrategy::kDefaultExtents) : lockahead_(extents) {}
   LockPlan plan(const Extent& access, LockMode mode, bool cached) override;
+  std::vector<Extent> expect(std::span<const Extent> writes) override { return lockahead_.expect(writes); }
   std::string explain() const override;
 
  private:

@@ -50,9 +50,9 @@ TEST(LockaheadStrategy, the_window_grows_to_its_size_and_is_refilled_before_it_i
     }
     EXPECT_THAT(plan.unwanted, IsEmpty());
   }
-  ASSERT_GE(asked.size(), 4u);
+  ASSERT_GE(asked.size(), 3u);
   EXPECT_EQ(asked[0], 4u);
-  EXPECT_EQ(asked[1], 8u);
+  EXPECT_EQ(asked[1], 16u);
   EXPECT_EQ(asked.back(), 16u);
   EXPECT_LE(asked.size(), 2 + 1 + 100 / 8);
 }
@@ -72,6 +72,21 @@ TEST(LockaheadStrategy, writes_that_skip_some_of_the_window_go_on_in_it) {
   write(strategy, 0);
   ASSERT_THAT(write(strategy, 100).ahead, ElementsAre(at(200, 10), at(300, 10), at(400, 10), at(500, 10)));
   EXPECT_THAT(write(strategy, 300).unwanted, IsEmpty());
+}
+
+TEST(LockaheadStrategy, what_it_is_told_is_asked_for_at_once_and_followed_by_the_pattern) {
+  LockaheadStrategy strategy(4);
+  std::vector<Extent> domain;
+  for (uint64_t i = 0; i < 6; ++i) domain.push_back(at(i * 100, 10));
+  EXPECT_THAT(strategy.expect(domain), ElementsAre(domain[0], domain[1], domain[2], domain[3]));
+  EXPECT_THAT(write(strategy, 0).ahead, IsEmpty());
+  EXPECT_THAT(write(strategy, 100).ahead, ElementsAre(domain[2], domain[3], domain[4], domain[5]));
+  EXPECT_THAT(write(strategy, 7777).unwanted, IsEmpty()) << "what was told stays";
+  for (uint64_t i = 2; i < 4; ++i) write(strategy, i * 100);
+  EXPECT_THAT(write(strategy, 400).ahead, testing::AnyOf(IsEmpty(), testing::Contains(domain[5])));
+  LockPlan plan = write(strategy, 500);
+  for (uint64_t i = 6; plan.ahead.empty() && i < 10; ++i) plan = write(strategy, i * 100);
+  EXPECT_THAT(plan.ahead, SizeIs(4));
 }
 
 TEST(AutoStrategy, it_locks_ahead_while_there_is_a_pattern_and_says_so) {
@@ -130,6 +145,22 @@ TEST_F(Striding, aggregators_that_interleave_wait_for_their_first_writes_only) {
     EXPECT_LT(counts.messages(), 40u) << "for 200 writes";
     EXPECT_EQ(counts.ahead_dropped, 0u);
   }
+}
+
+TEST_F(Striding, aggregators_that_tell_their_file_domains_wait_for_no_write_at_all) {
+  std::vector<LockNet::Client*> clients;
+  for (uint64_t who = 0; who < 4; ++who) {
+    clients.push_back(&add(16));
+    std::vector<Extent> domain;
+    for (uint64_t round = 0; round < 200; ++round) domain.push_back(at((round * 4 + who) * 100, 100));
+    clients.back()->cache().expect(kFile, domain);
+  }
+  net_.run();
+  for (uint64_t round = 0; round < 200; ++round) {
+    for (uint64_t who = 0; who < 4; ++who)
+      EXPECT_TRUE(write(*clients[who], at((round * 4 + who) * 100, 100))) << round;
+  }
+  for (LockNet::Client* client : clients) EXPECT_EQ(client->cache().counts(kFile).asked, 0u);
 }
 
 TEST_F(Striding, an_extent_that_was_dropped_is_asked_for_again_when_the_window_is_filled) {
