@@ -109,6 +109,7 @@ int open_file(const char* path, uint32_t flags, uint32_t mode, const SluiceHint*
   options.object_class = parsed.object_class;
   options.chunk_bytes = parsed.chunk_bytes;
   options.lock_mode = parsed.lock_mode;
+  options.lockahead_extents = parsed.lockahead_extents;
   auto opened = (*client)->open(path, options);
   if (!opened) return fail_with(opened.error(), error);
   *file = new SluiceFile{std::move(*opened)};

@@ -14,11 +14,12 @@ namespace {
 
 constexpr uint64_t kMinChunkBytes = 64 * 1024;
 constexpr uint64_t kMaxChunkBytes = 16 * 1024 * 1024;
+constexpr uint64_t kMaxLockaheadExtents = 4096;
 
-const std::vector<std::string_view> kNames = {"sluice_chunk_size",   "sluice_drain",
-                                              "sluice_lock_mode",    "sluice_lockahead_extents",
-                                              "sluice_object_class", "sluice_visibility"};
-const std::vector<std::string_view> kLockModes = {"auto", "standard", "none"};
+const std::vector<std::string_view> kNames = {
+    "sluice_chunk_size",        "sluice_drain",        "sluice_lock_mode", "sluice_lock_reason",
+    "sluice_lockahead_extents", "sluice_object_class", "sluice_visibility"};
+const std::vector<std::string_view> kLockModes = {"auto", "standard", "group", "lockahead", "none"};
 const std::vector<std::string_view> kVisibilities = {"commit"};
 const std::vector<std::string_view> kDrains = {"immediate", "on_sync", "watermark", "idle"};
 
@@ -90,10 +91,15 @@ Result<> apply(const std::string& name, const std::string& value, Hints& hints) 
     return check_choice(name, value, kDrains);
   } else if (name == "sluice_lockahead_extents") {
     const auto extents = parse_bytes(value);
-    if (!extents || *extents == 0 || *extents > 65536)
-      return bad_value(name, value, "use a number from 1 to 65536");
+    if (!extents || *extents == 0 || *extents > kMaxLockaheadExtents)
+      return bad_value(name, value, "use a number from 1 to " + std::to_string(kMaxLockaheadExtents));
+    hints.lockahead_extents = static_cast<uint32_t>(*extents);
   }
   return {};
+}
+
+bool is_yes(const std::string& value) {
+  return value == "1" || value == "true" || value == "enable";
 }
 
 // Hints of other libraries, whose values may be meant for something else.
@@ -101,8 +107,17 @@ void advise(const std::string& name, const std::string& value, Hints& hints) {
   if (name == "striping_unit" && hints.chunk_bytes == 0) {
     const auto bytes = parse_bytes(value);
     if (bytes && valid_chunk(*bytes)) hints.chunk_bytes = *bytes;
-  } else if (name == "cray_cb_write_lock_mode" && hints.lock_mode.empty() && value == "0") {
-    hints.lock_mode = "standard";
+  } else if (name == "cray_cb_write_lock_mode" && hints.lock_mode.empty()) {
+    if (value == "0") hints.lock_mode = "standard";
+    if (value == "1") hints.lock_mode = "group";
+    if (value == "2") hints.lock_mode = "lockahead";
+  } else if (name == "romio_lustre_cb_lock_ahead_write" && hints.lock_mode.empty() && is_yes(value)) {
+    hints.lock_mode = "lockahead";
+  } else if ((name == "cray_cb_lock_ahead_num_extents" || name == "romio_lustre_cb_lock_ahead_num_extents") &&
+             hints.lockahead_extents == 0) {
+    const auto extents = parse_bytes(value);
+    if (extents && *extents > 0)
+      hints.lockahead_extents = static_cast<uint32_t>(std::min<uint64_t>(*extents, kMaxLockaheadExtents));
   }
 }
 

@@ -23,6 +23,7 @@ struct Hints {
   std::string object_class;
   uint64_t chunk_bytes = 0;
   std::string lock_mode;
+  uint32_t lockahead_extents = 0;
 
   bool operator==(const Hints&) const = default;
 };

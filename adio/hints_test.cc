@@ -49,7 +49,17 @@ TEST(Hints, LaterEntriesWin) {
 
 TEST(Hints, ChoicesAreRefusedWithTheNearest) {
   EXPECT_EQ(parse_hints({{"sluice_lock_mode", "standard"}})->lock_mode, "standard");
+  EXPECT_EQ(
+      parse_hints({{"sluice_lock_mode", "lockahead"}, {"sluice_lockahead_extents", "32"}})->lockahead_extents,
+      32u);
   EXPECT_EQ(parse_hints({{"cray_cb_write_lock_mode", "0"}})->lock_mode, "standard");
+  EXPECT_EQ(parse_hints({{"cray_cb_write_lock_mode", "1"}})->lock_mode, "group");
+  EXPECT_EQ(parse_hints({{"cray_cb_write_lock_mode", "2"}})->lock_mode, "lockahead");
+  EXPECT_EQ(parse_hints({{"romio_lustre_cb_lock_ahead_write", "1"}})->lock_mode, "lockahead");
+  EXPECT_EQ(parse_hints({{"romio_lustre_cb_lock_ahead_write", "0"}})->lock_mode, "");
+  EXPECT_EQ(parse_hints({{"romio_lustre_cb_lock_ahead_num_extents", "1000000"}})->lockahead_extents, 4096u);
+  EXPECT_EQ(parse_hints({{"sluice_lock_mode", "none"}, {"cray_cb_write_lock_mode", "2"}})->lock_mode, "none")
+      << "Sluice's own word wins";
   EXPECT_THAT(parse_hints({{"sluice_lock_mode", "standart"}}).error().message, HasSubstr("standard"));
   EXPECT_THAT(parse_hints({{"sluice_visibility", "comit"}}).error().message, HasSubstr("commit"));
   EXPECT_THAT(parse_hints({{"sluice_drain", "onsync"}}).error().message, HasSubstr("on_sync"));

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "client/core.h"
+#include "client/lock_mode.h"
 #include "client/remote_file.h"
 #include "client/service.h"
 #include "transport/ofi/loop_thread.h"
@@ -28,21 +29,6 @@ uint32_t current_umask() {
   const mode_t mask = ::umask(022);
   ::umask(mask);
   return mask;
-}
-
-// What "auto" means: under commit visibility nobody else sees a transaction before it is whole, and the
-// standard leaves overlapping writes of one job to the job, so ordinary writes need no locks. Atomic mode
-// takes its own.
-std::string resolve_lock_mode(const std::string& wanted) {
-  return wanted == "standard" ? "standard" : "none";
-}
-
-Result<> check_lock_mode(const std::string& mode) {
-  for (const char* known : {"auto", "standard", "none"}) {
-    if (mode == known) return {};
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              "SLUICE_LOCK_MODE=" + mode + " is not a lock mode of this version; use auto, standard or none");
 }
 
 Result<> check_lane(const std::string& lane) {
@@ -77,7 +63,8 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     auto plain = protocol::normalise_path(path);
     if (!plain) return fail(plain.error());
     const std::string mode = options.lock_mode.empty() ? options_.lock_mode : options.lock_mode;
-    if (auto ok = check_lock_mode(mode); !ok) return fail(ok.error());
+    if (auto ok = settle_lock_mode(mode, options.lockahead_extents, options.access, 0); !ok)
+      return fail(ok.error());
     wire::OpenT ask;
     ask.path = *plain;
     ask.access = static_cast<wire::Access>(options.access);
@@ -93,12 +80,14 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
           " (the service was lost while it was asked: this very call may have created it)";
     }
     if (!opened) return fail(opened.error());
+    auto locks = settle_lock_mode(mode, options.lockahead_extents, options.access, opened->writers);
+    if (!locks) return fail(locks.error());
     HandleText handle;
     handle.handle = opened->handle;
     handle.secret = opened->secret;
     handle.container = opened->info->container;
     handle.access = options.access;
-    handle.lock_mode = resolve_lock_mode(mode);
+    handle.lock_mode = locks->print();
     handle.pool = options_.pool;
     handle.unavailable_after_ms = options_.unavailable_after_ms;
     return make_remote_file(shared_from_this(), core_, std::move(handle), to_file_info(*opened->info),
@@ -267,7 +256,7 @@ Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
   Options options;
   options.pool = handle->pool;
   options.start_service = false;
-  options.lock_mode = handle->lock_mode;
+  if (const auto mode = environment("SLUICE_LOCK_MODE"); !mode.empty()) options.lock_mode = mode;
   options.unavailable_after_ms = handle->unavailable_after_ms;
   auto client = Client::shared(options);
   if (!client) return fail(client.error());

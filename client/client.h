@@ -55,10 +55,11 @@ struct OpenOptions {
   bool create = false;
   bool exclusive = false;  // with create: kExists when it is there
   bool truncate = false;
-  uint32_t mode = 0666;      // of a created file; the caller's umask is applied by the client
-  std::string object_class;  // of a created file; empty: the pool's default
-  uint64_t chunk_bytes = 0;  // of a created file; 0: the pool's default
-  std::string lock_mode;     // empty: Options::lock_mode
+  uint32_t mode = 0666;            // of a created file; the caller's umask is applied by the client
+  std::string object_class;        // of a created file; empty: the pool's default
+  uint64_t chunk_bytes = 0;        // of a created file; 0: the pool's default
+  std::string lock_mode;           // empty: Options::lock_mode
+  uint32_t lockahead_extents = 0;  // asked for ahead at a time; 0: the default
 };
 
 // A piece of memory, in the order in which the bytes of the extents fill it.
@@ -120,7 +121,7 @@ class File {
   virtual Result<> unlock(uint64_t lock) = 0;
 
   virtual const FileInfo& opened() const = 0;  // as it was at open
-  virtual std::string lock_mode() const = 0;   // in effect: "standard", "none"
+  virtual std::string lock_mode() const = 0;   // in effect; lockmgr/strategy.h says what each means
   // What was chosen for this file and why, for `sluice explain` and MPI_File_get_info.
   virtual std::vector<std::pair<std::string, std::string>> effective_hints() const = 0;
 };

@@ -1,11 +1,15 @@
 #include "client/lock_agent.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <list>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "client/lock_stats.h"
 #include "lockmgr/client.h"
 
 namespace sluice::client {
@@ -42,30 +46,52 @@ lockmgr::ExtentAnswer from_wire(const wire::LockAnswer& told) {
 
 class LockAgent::Impl final : public lockmgr::LockRequester {
  public:
+  // Larger than any window of lockahead, or the cache would give back what was just asked for.
+  static constexpr size_t kMaxIdleLocks = 4 * kMaxLockaheadExtents;
+
   explicit Impl(Session& session)
-      : session_(session), clock_(session.transport()), cache_(clock_, *this, flusher_, {}) {
+      : session_(session),
+        clock_(session.transport()),
+        cache_(clock_, *this, flusher_, {.max_idle_locks = kMaxIdleLocks, .max_idle_ms = 60'000}) {
     tick();
   }
   ~Impl() override { *alive_ = false; }
 
-  void opened(const LockTarget& target) { targets_[target.container].push_back(target); }
+  void opened(const LockTarget& target) {
+    auto& open = targets_[target.container];
+    open.push_back(target);
+    if (open.size() > 1) return;
+    waits_[target.container] = {};
+    // The members of a group share the handle.
+    cache_.use_strategy(target.container,
+                        lockmgr::make_strategy(target.settings.policy, lockmgr::GroupId(target.handle),
+                                               target.settings.extents));
+  }
 
   void closed(const LockTarget& target) {
     auto& open = targets_[target.container];
     std::erase_if(open, [&](const LockTarget& one) { return one.handle == target.handle; });
     if (!open.empty()) return;
+    tell_stats_of(target);
     cache_.drop(target.container);
     targets_.erase(target.container);
   }
 
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done) {
     const auto access = write ? lockmgr::LockMode::kPw : lockmgr::LockMode::kPr;
-    cache_.acquire(container, extent, access, [done = std::move(done)](Result<lockmgr::LockUse> use) {
-      if (!use) return done(fail(use.error()));
-      const uint64_t id = use->token().handle.value;
-      done(LockUse{id, std::make_shared<lockmgr::LockUse>(std::move(*use))});
-    });
+    const auto asked = std::chrono::steady_clock::now();
+    const auto at_once = std::make_shared<bool>(true);
+    cache_.acquire(container, extent, access,
+                   [this, container, asked, at_once, done = std::move(done)](Result<lockmgr::LockUse> use) {
+                     if (!*at_once) note_wait(container, std::chrono::steady_clock::now() - asked);
+                     if (!use) return done(fail(use.error()));
+                     const uint64_t id = use->token().handle.value;
+                     done(LockUse{id, std::make_shared<lockmgr::LockUse>(std::move(*use))});
+                   });
+    *at_once = false;
   }
+
+  void expect(ContainerId container, std::span<const Extent> writes) { cache_.expect(container, writes); }
 
   void hold(ContainerId container, Extent extent, bool exclusive,
             std::function<void(Result<uint64_t>)> done) {
@@ -157,6 +183,25 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     }
   };
 
+  struct Waits {
+    uint64_t count = 0;
+    uint64_t us = 0;
+  };
+  void note_wait(ContainerId container, std::chrono::steady_clock::duration waited) {
+    Waits& waits = waits_[container];
+    ++waits.count;
+    waits.us += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(waited).count());
+  }
+  void tell_stats_of(const LockTarget& target) {
+    const char* destination = std::getenv("SLUICE_STATS");
+    const Waits waits = waits_[target.container];
+    waits_.erase(target.container);
+    if (destination == nullptr) return;
+    const auto told = tell_stats(
+        destination, {target.path, target.settings, cache_.counts(target.container), waits.count, waits.us});
+    if (!told) log::warn("{}", told.error().message);
+  }
+
   // The cache must not hear an answer from within its own call.
   void later(lockmgr::RequestId id, const Error& error) {
     session_.transport().post([this, alive = alive_, id, error] {
@@ -217,8 +262,9 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   NothingToFlush flusher_;
   lockmgr::LockCache cache_;
   std::map<ContainerId, std::vector<LockTarget>> targets_;  // open files
-  std::list<Held> held_;                                    // by hold(), granted or asked for
-  std::list<Held> waiting_;                                 // behind one of held_, in order
+  std::map<ContainerId, Waits> waits_;
+  std::list<Held> held_;     // by hold(), granted or asked for
+  std::list<Held> waiting_;  // behind one of held_, in order
   uint64_t next_held_ = 1;
   bool sending_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
@@ -235,6 +281,9 @@ void LockAgent::closed(const LockTarget& target) {
 void LockAgent::acquire(ContainerId container, Extent extent, bool write,
                         std::function<void(Result<LockUse>)> done) {
   impl_->acquire(container, extent, write, std::move(done));
+}
+void LockAgent::expect(ContainerId container, std::span<const Extent> writes) {
+  impl_->expect(container, writes);
 }
 void LockAgent::hold(ContainerId container, Extent extent, bool exclusive,
                      std::function<void(Result<uint64_t>)> done) {

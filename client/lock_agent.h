@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "base/extent.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "client/lock_mode.h"
 #include "client/session.h"
 
 // Locks of this process, asked for over the session and kept by lockmgr's client side. Loop thread.
@@ -17,6 +20,8 @@ struct LockTarget {
   ContainerId container;
   uint64_t handle = 0;
   uint64_t secret = 0;
+  std::string path;
+  LockSettings settings;
 };
 
 // While `hold` lives the lock is in use and not given back. `id` goes into the request; 0 without locks.
@@ -31,9 +36,12 @@ class LockAgent {
   ~LockAgent();
 
   // Locks of a container are asked for in the name of one of its open files, and given back when the last is
-  // closed.
+  // closed. How they are asked for is for the first of those to say. At the last close SLUICE_STATS is told.
   void opened(const LockTarget& target);
   void closed(const LockTarget& target);
+
+  // The writes to come, in order.
+  void expect(ContainerId container, std::span<const Extent> writes);
 
   // A lock that covers `extent`, from the cache or from the service, for one transfer.
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done);

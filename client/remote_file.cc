@@ -62,7 +62,8 @@ class RemoteFile final : public File, public Recoverable {
         handle_(std::move(handle)),
         opened_(std::move(opened)),
         owner_(owner),
-        target_{ContainerId(handle_.container), handle_.handle, handle_.secret} {}
+        target_{ContainerId(handle_.container), handle_.handle, handle_.secret, opened_.path,
+                LockSettings::read(handle_.lock_mode).value_or(LockSettings{})} {}
 
   void start() {
     (void)core_.wait_for<bool>([this](auto done) {
@@ -168,13 +169,15 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   const FileInfo& opened() const override { return opened_; }
-  std::string lock_mode() const override { return handle_.lock_mode; }
+  std::string lock_mode() const override { return target_.settings.name(); }
 
   std::vector<std::pair<std::string, std::string>> effective_hints() const override {
     return {{"sluice_object_class", opened_.object_class},
             {"sluice_chunk_size", std::to_string(opened_.chunk_bytes)},
             {"striping_unit", std::to_string(opened_.chunk_bytes)},
-            {"sluice_lock_mode", handle_.lock_mode},
+            {"sluice_lock_mode", target_.settings.name()},
+            {"sluice_lock_reason", target_.settings.explain()},
+            {"sluice_lockahead_extents", std::to_string(target_.settings.extents)},
             {"sluice_visibility", "commit"}};
   }
 
@@ -254,6 +257,7 @@ class RemoteFile final : public File, public Recoverable {
     if (auto open = check_open(); !open) return fail(open.error());
     auto plan = plan_batches(extents, memory, {});
     if (!plan) return fail(plan.error());
+    if (writing) expect_locks(*plan);
     Transfer transfer(core_);
     std::vector<std::unique_ptr<Buffer>> buffers(plan->size());
     std::vector<std::vector<uint32_t>> checksums(plan->size());
@@ -374,9 +378,18 @@ class RemoteFile final : public File, public Recoverable {
     });
   }
 
+  // So that the locks of the later parts are there when it is their turn.
+  void expect_locks(const std::vector<Batch>& plan) {
+    if (!target_.settings.takes_locks() || plan.size() < 2) return;
+    std::vector<Extent> writes;
+    for (const Batch& batch : plan) writes.push_back(bounds(batch.extents));
+    core_.transport.post(
+        [this, writes = std::move(writes)] { core_.locks.expect(target_.container, writes); });
+  }
+
   void with_lock(const Batch& batch, bool write, const Finished& finished, std::function<void(LockUse)> go) {
     if (const auto why = lost_error()) return finished(fail(*why));
-    if (handle_.lock_mode == "none") return go({});
+    if (!target_.settings.takes_locks()) return go({});
     core_.locks.acquire(target_.container, bounds(batch.extents), write,
                         [finished, go = std::move(go)](Result<LockUse> use) {
                           if (!use) return finished(fail(use.error()));
@@ -420,8 +433,8 @@ Result<HandleText> HandleText::parse(const std::string& text) {
       handle.lock_mode >> handle.unavailable_after_ms;
   in.get();  // one space; the rest is the pool's path, which may contain more
   std::getline(in, handle.pool, '\0');
-  if (text.size() > kMaxHandleBytes || !in || magic != "sluice-handle" || version != 1 || access < 0 ||
-      access > 2 || handle.pool.empty()) {
+  if (text.size() > kMaxHandleBytes || !in || !LockSettings::read(handle.lock_mode) ||
+      magic != "sluice-handle" || version != 1 || access < 0 || access > 2 || handle.pool.empty()) {
     return fail(ErrorCode::kInvalidArgument, "this is not the handle of an open file");
   }
   handle.access = static_cast<AccessMode>(access);

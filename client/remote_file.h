@@ -19,7 +19,7 @@ struct HandleText {
   uint64_t secret = 0;
   uint64_t container = 0;
   AccessMode access = AccessMode::kReadOnly;
-  std::string lock_mode;  // in effect
+  std::string lock_mode;  // LockSettings::print()
   std::string pool;
   uint64_t unavailable_after_ms = 0;
 

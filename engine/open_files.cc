@@ -163,6 +163,8 @@ void OpenFiles::opened(const Request& request, const wire::OpenT& open, Found fo
   file.sharers.insert(request.session);
   file.last_sync = {Epoch(found.wire_info.committed), Length(found.wire_info.size)};
   context_.file_count = files_.size();
+  wire::OpenedT opened;
+  opened.writers = writers_of(file.container) - (file.access == wire::Access::ReadOnly ? 0 : 1);
   if (open.truncate && !found.created && found.wire_info.size != 0) {
     auto txn = transaction(file);
     auto cut = txn ? context_.parts.hot.truncate(*txn, Length(0)) : Result<uint64_t>(fail(txn.error()));
@@ -171,11 +173,17 @@ void OpenFiles::opened(const Request& request, const wire::OpenT& open, Found fo
       return context_.refuse(request, cut.error());
     }
   }
-  wire::OpenedT opened;
   opened.handle = file.id.value;
   opened.secret = file.secret;
   opened.info = std::make_unique<wire::FileInfoT>(std::move(found.wire_info));
   context_.answer(request, std::move(opened));
+}
+
+uint32_t OpenFiles::writers_of(ContainerId container) const {
+  uint32_t writers = 0;
+  for (const auto& [id, file] : files_)
+    writers += file.container == container && file.access != wire::Access::ReadOnly ? 1 : 0;
+  return writers;
 }
 
 void OpenFiles::attach(const Request& request, const wire::AttachT& attach) {

@@ -79,6 +79,7 @@ class OpenFiles {
   };
   Result<Found> find_or_create(const wire::OpenT& open, const Session& session);
   void opened(const Request& request, const wire::OpenT& open, Found found);
+  uint32_t writers_of(ContainerId container) const;
   using Committed = std::function<void(const Result<burst_buffer::CommitInfo>&)>;
   void commit(const Request& request, OpenFile& file, Committed done);
   void run_commit(HandleId handle, uint64_t deadline_ms, Committed done);

@@ -29,21 +29,6 @@ struct Gathered {
 
 }  // namespace
 
-LockPlan StandardStrategy::plan(const Extent& access, LockMode mode, bool /*cached*/) {
-  LockPlan plan;
-  plan.mode = mode;
-  plan.extent = access;
-  return plan;
-}
-
-LockPlan NoneStrategy::plan(const Extent& access, LockMode mode, bool /*cached*/) {
-  LockPlan plan;
-  plan.lock = false;
-  plan.mode = mode;
-  plan.extent = access;
-  return plan;
-}
-
 LockUse& LockUse::operator=(LockUse&& other) noexcept {
   if (this == &other) return *this;
   end();
@@ -92,40 +77,94 @@ void LockCache::acquire(ContainerId container, Extent extent, LockMode access, A
   SLUICE_ASSERT(extent.valid() && !extent.empty() && access != LockMode::kGroup);
   File& of = file(container);
   of.dropped = false;
-  const uint32_t held = find_covering(of, extent, access);
-  const LockPlan plan = of.strategy->plan(extent, access, held != kNoEntry);
+  ++of.counts.acquires;
+  const bool held = find_covering(of, extent, access) != kNoEntry;
+  const LockPlan plan = of.strategy->plan(extent, access, held);
   SLUICE_ASSERT(!plan.lock || (plan.extent.contains(extent) && mode_permits(plan.mode, access)));
+  if (!plan.lock || held) ++of.counts.from_cache;
   if (!plan.lock) return done(LockUse(container));
-  if (held == kNoEntry) {
-    ask(container, plan, {extent, access, std::move(done)});
+  give_back_unused(container, plan.unwanted);
+  Waiter waiter{extent, access, plan.mode, plan.group, plan.extent, plan.expand, std::move(done)};
+  const uint32_t index = find_covering(of, extent, access);
+  if (index == kNoEntry) {
+    serve(container, std::move(waiter));
     send_ahead(container, plan.mode, plan.group, plan.ahead, {});
     return;
   }
-  LockUse use = begin_use(held, access);
+  LockUse use = begin_use(index, access);
   send_ahead(container, plan.mode, plan.group, plan.ahead, {});
-  done(std::move(use));
+  waiter.done(std::move(use));
 }
 
-void LockCache::ask(ContainerId container, const LockPlan& plan, Waiter waiter) {
+void LockCache::serve(ContainerId container, Waiter waiter) {
+  File& of = file(container);
+  const uint32_t held = find_covering(of, waiter.extent, waiter.access);
+  if (held != kNoEntry) return waiter.done(begin_use(held, waiter.access));
+  if (Pending* ahead = find_asked(of, waiter.extent, waiter.access)) {
+    ahead->waiters.push_back(std::move(waiter));
+  } else {
+    ask(container, std::move(waiter));
+  }
+}
+
+// The request ahead, not answered yet, that covers this access if it is granted.
+LockCache::Pending* LockCache::find_asked(const File& file, const Extent& extent, LockMode access) {
+  uint32_t asked = 0;
+  file.asked.visit_containing(extent, [&](uint32_t id, IntervalTree::Party party) {
+    if (mode_permits(static_cast<LockMode>(party), access)) asked = id;
+    return asked == 0;
+  });
+  if (asked == 0) return nullptr;
+  for (auto& [id, pending] : pending_) {
+    if ((pending.ask.flags & kSpeculative) != 0 && asked - pending.first_asked < pending.ask.extents.size())
+      return &pending;
+  }
+  return nullptr;
+}
+
+void LockCache::ask(ContainerId container, Waiter waiter) {
   for (auto& [id, pending] : pending_) {
     const LockAsk& asked = pending.ask;
     if (asked.container != container || (asked.flags & kBlocking) == 0) continue;
-    if (!asked.extents.front().contains(plan.extent)) continue;
-    if (!mode_covers(asked.mode, asked.group, plan.mode, plan.group)) continue;
+    if (!asked.extents.front().contains(waiter.wanted)) continue;
+    if (!mode_covers(asked.mode, asked.group, waiter.mode, waiter.group)) continue;
     pending.waiters.push_back(std::move(waiter));
     return;
   }
   const RequestId id(next_request_++);
-  const uint32_t flags = kBlocking | (plan.expand ? 0u : kNoExpand);
+  const uint32_t flags = kBlocking | (waiter.expand ? 0u : kNoExpand);
   Pending& pending = pending_[id];
-  pending.ask = {id, container, plan.mode, plan.group, flags, {plan.extent}};
+  pending.ask = {id, container, waiter.mode, waiter.group, flags, {waiter.wanted}};
   pending.waiters.push_back(std::move(waiter));
+  ++file(container).counts.asked;
   send(pending.ask);
+}
+
+// Only what lies there asked ahead and was never used.
+void LockCache::give_back_unused(ContainerId container, std::span<const Extent> extents) {
+  if (extents.empty()) return;
+  release_together([&] {
+    for (const Extent& extent : extents) {
+      uint32_t found = kNoEntry;
+      file(container).held.visit_containing(extent, [&](uint32_t index, IntervalTree::Party) {
+        const Entry& entry = entries_[index];
+        if (entry.extent == extent && entry.idle && !entry.ordinary && !entry.used) found = index;
+        return found == kNoEntry;
+      });
+      if (found != kNoEntry) close(found);
+    }
+  });
 }
 
 void LockCache::ask_ahead(ContainerId container, LockMode mode, std::span<const Extent> extents,
                           AskedAhead done) {
   send_ahead(container, mode, GroupId(0), extents, std::move(done));
+}
+
+void LockCache::expect(ContainerId container, std::span<const Extent> writes) {
+  File& of = file(container);
+  of.dropped = false;
+  send_ahead(container, LockMode::kPw, GroupId(0), of.strategy->expect(writes), {});
 }
 
 bool LockCache::held_or_asked(const File& file, LockMode mode, GroupId group, const Extent& extent) const {
@@ -171,6 +210,8 @@ void LockCache::send_ahead(ContainerId container, LockMode mode, GroupId group,
     for (const Extent& extent : pending.ask.extents) {
       of.asked.insert(extent, static_cast<IntervalTree::Party>(mode), next_asked_++);
     }
+    ++of.counts.ahead_requests;
+    of.counts.ahead_extents += pending.ask.extents.size();
     send(pending.ask);
   }
 }
@@ -203,7 +244,7 @@ void LockCache::on_answer(RequestId request, ContainerId container,
       const bool ours = by_handle_.contains({container, a.handle});
       if (a.answer == LockAnswer::kGranted && !ours) not_wanted.push_back(a.handle);
     }
-    if (!not_wanted.empty()) requester_.send_release(container, not_wanted);
+    if (!not_wanted.empty()) send_release(container, not_wanted);
     return;
   }
   Pending pending = std::move(at->second);
@@ -216,9 +257,18 @@ void LockCache::on_answer(RequestId request, ContainerId container,
   } else if ((pending.ask.flags & kBlocking) != 0) {
     answer_waiters(pending, answers.front());
   } else {
+    LockCounts& counts = file(container).counts;
     for (const ExtentAnswer& a : answers) {
-      if (a.answer == LockAnswer::kGranted) settle(add_entry(pending.ask, a));
+      counts.ahead_dropped += a.answer == LockAnswer::kDropped ? 1 : 0;
+      counts.ahead_covered += a.answer == LockAnswer::kCovered || a.answer == LockAnswer::kSame ? 1 : 0;
     }
+    release_together([&] {
+      for (size_t i = 0; i < answers.size(); ++i) {
+        if (answers[i].answer != LockAnswer::kGranted) continue;
+        settle(add_entry(pending.ask, pending.ask.extents[i], answers[i]));
+      }
+    });
+    for (Waiter& w : pending.waiters) serve(container, std::move(w));
     if (pending.asked_ahead) pending.asked_ahead(answers);
   }
   forget_file_if_done(container);
@@ -228,14 +278,14 @@ void LockCache::answer_waiters(Pending& pending, const ExtentAnswer& answer) {
   const ContainerId container = pending.ask.container;
   uint32_t index = kNoEntry;
   if (answer.answer == LockAnswer::kGranted) {
-    index = add_entry(pending.ask, answer);
+    index = add_entry(pending.ask, pending.ask.extents.front(), answer);
   } else if (const auto at = by_handle_.find({container, answer.handle}); at != by_handle_.end()) {
     // Said before any revoke of it that could follow.
     if (!entries_[at->second].revoked) index = at->second;
   }
   if (index == kNoEntry) {
     // The lock that made a new one needless was given back meanwhile.
-    for (Waiter& w : pending.waiters) acquire(container, w.extent, w.access, std::move(w.done));
+    for (Waiter& w : pending.waiters) serve(container, std::move(w));
     return;
   }
   // All uses begin before any callback can end one.
@@ -251,6 +301,10 @@ void LockCache::on_error(RequestId request, const Error& error) {
   Pending pending = std::move(at->second);
   pending_.erase(at);
   end_asked(pending);
+  // That nothing could be asked ahead is no reason to fail an access.
+  if ((pending.ask.flags & kSpeculative) != 0) {
+    for (Waiter& w : std::exchange(pending.waiters, {})) ask(pending.ask.container, std::move(w));
+  }
   fail_pending(pending, error);
   forget_file_if_done(pending.ask.container);
 }
@@ -267,7 +321,7 @@ void LockCache::end_asked(const Pending& pending) {
   for (const Extent& extent : pending.ask.extents) of.asked.erase(extent, id++);
 }
 
-uint32_t LockCache::add_entry(const LockAsk& ask, const ExtentAnswer& answer) {
+uint32_t LockCache::add_entry(const LockAsk& ask, const Extent& asked, const ExtentAnswer& answer) {
   if (free_entries_.empty()) {
     free_entries_.push_back(static_cast<uint32_t>(entries_.size()));
     entries_.emplace_back();
@@ -285,6 +339,8 @@ uint32_t LockCache::add_entry(const LockAsk& ask, const ExtentAnswer& answer) {
   entry.serial = next_serial_++;
   entry.live = true;
   entry.ordinary = (ask.flags & kBlocking) != 0;
+  ++of.counts.grants;
+  of.counts.expansions += entry.extent != asked ? 1 : 0;
   of.held.insert(entry.extent, kHeld, index);
   by_handle_[{entry.container, entry.handle}] = index;
   return index;
@@ -295,6 +351,7 @@ LockUse LockCache::begin_use(uint32_t index, LockMode access) {
   Entry& entry = entries_[index];
   SLUICE_ASSERT(entry.live && !entry.revoked);
   entry.closing = false;
+  entry.used = true;
   entry.written = entry.written || access == LockMode::kPw;
   ++entry.users;
   ++uses_;
@@ -324,8 +381,29 @@ void LockCache::settle(uint32_t index) {
   const ContainerId container = entry.container;
   const LockHandle handle = entry.handle;
   forget(index);
-  requester_.send_release(container, {handle});
+  release(container, handle);
   forget_file_if_done(container);
+}
+
+void LockCache::release(ContainerId container, LockHandle handle) {
+  if (gathering_) {
+    to_release_[container].push_back(handle);
+  } else {
+    send_release(container, {handle});
+  }
+}
+
+void LockCache::send_release(ContainerId container, const std::vector<LockHandle>& handles) {
+  if (const auto at = files_.find(container); at != files_.end()) ++at->second.counts.releases;
+  requester_.send_release(container, handles);
+}
+
+void LockCache::release_together(const std::function<void()>& work) {
+  if (gathering_) return work();
+  gathering_ = true;
+  work();
+  gathering_ = false;
+  for (const auto& [container, handles] : std::exchange(to_release_, {})) send_release(container, handles);
 }
 
 void LockCache::start_flush(uint32_t index) {
@@ -348,7 +426,12 @@ void LockCache::make_idle(uint32_t index) {
     entry.idle = true;
     entry.idle_since_ms = clock_.now_ms();
   }
-  while (idle_.size() > options_.max_idle_locks) close(idle_.front());
+  if (idle_.size() <= options_.max_idle_locks) return;
+  // Some more at once, so that a client that takes lock after lock does not give back one for each.
+  const size_t keep = options_.max_idle_locks - options_.max_idle_locks / 8;
+  release_together([&] {
+    while (idle_.size() > keep) close(idle_.front());
+  });
 }
 
 void LockCache::end_idle(uint32_t index) {
@@ -385,7 +468,7 @@ void LockCache::absorb(uint32_t index) {
     handles.push_back(entries_[other].handle);
     forget(other);
   }
-  requester_.send_release(container, handles);
+  send_release(container, handles);
 }
 
 void LockCache::forget(uint32_t index) {
@@ -412,6 +495,7 @@ void LockCache::on_revoke(ContainerId container, LockHandle handle) {
   const auto at = by_handle_.find({container, handle});
   // Already given back: the two messages crossed.
   if (at == by_handle_.end()) return;
+  ++file(container).counts.revokes;
   end_idle(at->second);
   entries_[at->second].revoked = true;
   settle(at->second);
@@ -430,15 +514,19 @@ void LockCache::drop(ContainerId container) {
   const auto at = files_.find(container);
   if (at == files_.end()) return;
   at->second.dropped = true;
-  for (const uint32_t index : entries_of(at->second)) close(index);
+  release_together([&] {
+    for (const uint32_t index : entries_of(at->second)) close(index);
+  });
   forget_file_if_done(container);
 }
 
 void LockCache::tick() {
   const uint64_t now_ms = clock_.now_ms();
-  while (!idle_.empty() && entries_[idle_.front()].idle_since_ms + options_.max_idle_ms <= now_ms) {
-    close(idle_.front());
-  }
+  release_together([&] {
+    while (!idle_.empty() && entries_[idle_.front()].idle_since_ms + options_.max_idle_ms <= now_ms) {
+      close(idle_.front());
+    }
+  });
 }
 
 void LockCache::session_lost() {
@@ -491,7 +579,17 @@ void LockCache::replayed(ContainerId container, std::span<const HeldLock> held,
       by_handle_[{container, handles[i]}] = indexes[i];
     }
   }
-  if (!not_wanted.empty()) requester_.send_release(container, not_wanted);
+  if (!not_wanted.empty()) send_release(container, not_wanted);
+}
+
+LockCounts LockCache::counts(ContainerId container) const {
+  const auto at = files_.find(container);
+  return at == files_.end() ? LockCounts{} : at->second.counts;
+}
+
+const LockStrategy* LockCache::strategy(ContainerId container) const {
+  const auto at = files_.find(container);
+  return at == files_.end() ? nullptr : at->second.strategy.get();
 }
 
 void LockCache::send(const LockAsk& ask) {

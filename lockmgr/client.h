@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "lockmgr/interval_tree.h"
 #include "lockmgr/lock_messages.h"
+#include "lockmgr/strategy.h"
 
 namespace sluice::lockmgr {
 
@@ -31,39 +32,26 @@ class LockFlusher {
   virtual void flush(ContainerId container, Extent extent, std::function<void()> done) = 0;
 };
 
-// What to ask the server for when an access needs a lock. A value for each lock mode of a file.
-struct LockPlan {
-  bool lock = true;  // false: mode none, the access goes on at once
-  LockMode mode = LockMode::kPw;
-  GroupId group;
-  Extent extent;  // contains the access
-  bool expand = true;
-  std::vector<Extent> ahead;  // asked for speculatively besides; what is held or asked already is left out
-};
-
-// The interface point of the lock modes. Called for each acquire, also those that the cache answers, so that
-// a strategy that locks ahead can refill its window before it is used up. Loop thread.
-class LockStrategy {
- public:
-  virtual ~LockStrategy() = default;
-  virtual LockPlan plan(const Extent& access, LockMode mode, bool cached) = 0;
-};
-
-// Mode standard: a lock at each access that none covers, as large as the server makes it.
-class StandardStrategy final : public LockStrategy {
- public:
-  LockPlan plan(const Extent& access, LockMode mode, bool cached) override;
-};
-// Mode none: disjointness is the application's word.
-class NoneStrategy final : public LockStrategy {
- public:
-  LockPlan plan(const Extent& access, LockMode mode, bool cached) override;
-};
-
 // What goes with an I/O message, so that the server can check it. kNoLock: the client takes no locks.
 struct LockToken {
   ContainerId container;
   LockHandle handle;
+};
+
+// What became of the locks of one file, since it was first used.
+struct LockCounts {
+  uint64_t acquires = 0;
+  uint64_t from_cache = 0;  // acquires that were answered at once
+  uint64_t asked = 0;       // blocking requests
+  uint64_t grants = 0;      // locks granted, asked for or ahead
+  uint64_t expansions = 0;  // of those, larger than asked for
+  uint64_t revokes = 0;     // locks asked back
+  uint64_t ahead_requests = 0;
+  uint64_t ahead_extents = 0;  // asked for speculatively; each is granted, covered or dropped
+  uint64_t ahead_covered = 0;
+  uint64_t ahead_dropped = 0;
+  uint64_t releases = 0;  // messages that gave locks back
+  uint64_t messages() const { return asked + ahead_requests + releases; }
 };
 
 class LockCache;
@@ -112,7 +100,8 @@ class LockUse {
 // - A lock that a newer, larger one makes useless is released without a flush: the larger one protects what
 // was
 //   written.
-// - An extent asked for ahead that is dropped is not held; nothing else changes.
+// - An extent asked for ahead that is dropped is not held; nothing else changes. An acquire that is inside an
+//   extent asked for ahead waits for that answer, and asks itself when it was dropped.
 //
 // Not promised: that a use ends (that is the caller's), and fairness among acquires of this client.
 class LockCache {
@@ -139,10 +128,16 @@ class LockCache {
   // or asked for ahead and not yet answered, are not asked again, and are left out of what `done` hears.
   void ask_ahead(ContainerId container, LockMode mode, std::span<const Extent> extents, AskedAhead done);
 
+  // The writes to come, for a strategy that locks ahead (LockStrategy::expect).
+  void expect(ContainerId container, std::span<const Extent> writes);
+
   // What the server says. Requests and locks that are not known are answered by giving them back, or ignored.
   void on_answer(RequestId request, ContainerId container, const std::vector<ExtentAnswer>& answers);
   void on_error(RequestId request, const Error& error);
   void on_revoke(ContainerId container, LockHandle handle);
+
+  LockCounts counts(ContainerId container) const;
+  const LockStrategy* strategy(ContainerId container) const;  // null when nothing was asked for yet
 
   // Gives back all locks of the container as their users end: the file is being closed.
   void drop(ContainerId container);
@@ -178,6 +173,7 @@ class LockCache {
     uint32_t users = 0;
     bool live = false;  // false: a free place, or a lost lock that is still in use
     bool ordinary = true;
+    bool used = false;     // since it was granted
     bool revoked = false;  // by the server: no new users
     bool closing = false;  // by ourselves: a new user brings it back
     bool written = false;  // since the last flush began
@@ -188,12 +184,17 @@ class LockCache {
   struct Waiter {
     Extent extent;
     LockMode access;
+    // What to ask for when it is not held.
+    LockMode mode;
+    GroupId group;
+    Extent wanted;
+    bool expand;
     Acquired done;
   };
   struct Pending {
     LockAsk ask;
-    std::vector<Waiter> waiters;  // of a blocking request
-    AskedAhead asked_ahead;       // of a speculative one, whose extents are in File::asked from this id on
+    std::vector<Waiter> waiters;
+    AskedAhead asked_ahead;  // of a speculative one, whose extents are in File::asked from this id on
     uint32_t first_asked = 0;
   };
   struct File {
@@ -201,14 +202,19 @@ class LockCache {
     IntervalTree held;   // ids are places in entries_
     IntervalTree asked;  // ahead, and not answered yet; parties are modes
     bool dropped = false;
+    LockCounts counts;
   };
 
   File& file(ContainerId container);
   void forget_file_if_done(ContainerId container);
   uint32_t find_covering(const File& file, const Extent& extent, LockMode access) const;
   bool held_or_asked(const File& file, LockMode mode, GroupId group, const Extent& extent) const;
+  Pending* find_asked(const File& file, const Extent& extent, LockMode access);
   void send(const LockAsk& ask);
-  void ask(ContainerId container, const LockPlan& plan, Waiter waiter);
+  // A use, or a place among those who wait.
+  void serve(ContainerId container, Waiter waiter);
+  void ask(ContainerId container, Waiter waiter);
+  void give_back_unused(ContainerId container, std::span<const Extent> extents);
   void send_ahead(ContainerId container, LockMode mode, GroupId group, std::span<const Extent> extents,
                   AskedAhead done);
   bool credible(const Pending& pending, ContainerId container,
@@ -217,7 +223,7 @@ class LockCache {
   void fail_pending(Pending& pending, const Error& error);
   void end_asked(const Pending& pending);
 
-  uint32_t add_entry(const LockAsk& ask, const ExtentAnswer& answer);
+  uint32_t add_entry(const LockAsk& ask, const Extent& asked, const ExtentAnswer& answer);
   LockUse begin_use(uint32_t index, LockMode access);
   void end_use(uint32_t index);
   void settle(uint32_t index);
@@ -228,6 +234,10 @@ class LockCache {
   void absorb(uint32_t index);
   // The lock is no longer ours; its place stays taken while it has users.
   void forget(uint32_t index);
+  void release(ContainerId container, LockHandle handle);
+  // What `work` releases goes in one message for each container.
+  void release_together(const std::function<void()>& work);
+  void send_release(ContainerId container, const std::vector<LockHandle>& handles);
   std::vector<uint32_t> entries_of(const File& file) const;
 
   const Clock& clock_;
@@ -240,6 +250,8 @@ class LockCache {
   std::map<std::pair<ContainerId, LockHandle>, uint32_t> by_handle_;
   std::list<uint32_t> idle_;  // the longest idle first
   std::map<RequestId, Pending> pending_;
+  std::map<ContainerId, std::vector<LockHandle>> to_release_;
+  bool gathering_ = false;
   uint64_t next_request_ = 1;
   uint64_t next_serial_ = 1;
   uint32_t next_asked_ = 1;

@@ -221,6 +221,7 @@ TEST_F(LockCacheTest, bytes_written_under_an_absorbed_lock_are_flushed_though_th
 // Takes write locks even for reading.
 class EagerStrategy final : public LockStrategy {
  public:
+  std::string explain() const override { return "for a test"; }
   LockPlan plan(const Extent& access, LockMode, bool) override {
     LockPlan plan;
     plan.extent = access;

@@ -17,21 +17,6 @@ constexpr uint64_t kBytes = 64;
 constexpr ContainerId kShared(1);   // mode standard
 constexpr ContainerId kGrouped(2);  // some clients in group 1, some in group 2, some standard
 
-class WholeFileGroup final : public LockStrategy {
- public:
-  explicit WholeFileGroup(GroupId group) : group_(group) {}
-  LockPlan plan(const Extent&, LockMode, bool) override {
-    LockPlan plan;
-    plan.mode = LockMode::kGroup;
-    plan.group = group_;
-    plan.extent = {Offset(0), Offset(kMaxFileBytes)};
-    return plan;
-  }
-
- private:
-  GroupId group_;
-};
-
 // What the runs together must have met, or the test tests less than it says.
 struct Reached {
   size_t uses = 0, flushes = 0, deaths = 0, evicted_alive = 0, restarts = 0, refused = 0, ahead = 0;
@@ -45,7 +30,7 @@ class Sim {
     for (size_t i = 0; i < kClients; ++i) {
       LockNet::Client& client = net_.add_client({.max_idle_locks = 1 + rng_.below(6), .max_idle_ms = 150});
       if (i % 3 != 2) {
-        client.cache().use_strategy(kGrouped, std::make_unique<WholeFileGroup>(GroupId(1 + i % 3)));
+        client.cache().use_strategy(kGrouped, std::make_unique<GroupStrategy>(GroupId(1 + i % 3)));
       }
       client.on_flush = [this, &client](ContainerId container, Extent extent, std::function<void()> done) {
         flush(client, container, extent, std::move(done));

@@ -29,21 +29,7 @@ class ExactStrategy : public LockStrategy {
     plan.expand = false;
     return plan;
   }
-};
-
-class GroupStrategy final : public LockStrategy {
- public:
-  explicit GroupStrategy(GroupId group) : group_(group) {}
-  LockPlan plan(const Extent&, LockMode, bool) override {
-    LockPlan plan;
-    plan.mode = LockMode::kGroup;
-    plan.group = group_;
-    plan.extent = {Offset(0), Offset(kMaxFileBytes)};
-    return plan;
-  }
-
- private:
-  GroupId group_;
+  std::string explain() const override { return "exact"; }
 };
 
 class Lockahead : public testing::Test {
@@ -331,6 +317,7 @@ TEST_F(Lockahead, 15_one_group_shares_and_others_wait_their_turn) {
 // A window that refills itself: at each access asks for the next few extents of its stride.
 class WindowStrategy final : public LockStrategy {
  public:
+  std::string explain() const override { return "for a test"; }
   WindowStrategy(uint64_t stride, uint64_t depth) : stride_(stride), depth_(depth) {}
   LockPlan plan(const Extent& access, LockMode mode, bool) override {
     LockPlan plan;

@@ -46,7 +46,7 @@ class LockOutbox {
 // Not promised: durability (clients replay), and that a client that renews its lease ever gives a lock back.
 class LockServer {
  public:
-  static constexpr size_t kMaxSessions = 16384;
+  static constexpr size_t kMaxSessions = 131072;
   // Above this a session's speculative requests are dropped, and some of its locks are asked back.
   static constexpr size_t kMaxLocksPerSession = 65536;
   // Blocking requests may go beyond by this much, so that I/O goes on while locks come back.

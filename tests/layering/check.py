@@ -40,7 +40,8 @@ ROOMS = {
 
 # Single headers that files may include although their room may not: (files, header).
 DOORS = [
-    (r"client/.*", r"lockmgr/(client|types|lock_types|lock_table)\.h"),  # the lock manager's client side
+    (r"client/.*", r"lockmgr/(client|strategy|lock_types|lock_messages)\.h"),  # the lock manager's client side
+    (r"bench/lock_modes/.*", r"lockmgr/(client|server|strategy|lock_messages)\.h|transport/sim/sim_network\.h"),
     (r"tools/.*", r"lockmgr/text\.h"),                                    # the exerciser behind `sluice locktable`
     (r"tools/commands/dump\.cc", r"burst_buffer/(staging_log|pmem/pmem_domain)\.h|storage/shard_format\.h"),
     (r"server/control_test\.cc", r"client/control_client\.h"),            # both ends of the control socket

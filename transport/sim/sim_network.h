@@ -76,6 +76,10 @@ class SimNetwork {
   bool run_until(const std::function<bool()>& done, uint64_t max_virtual_ms);
   void run_for(uint64_t virtual_ms);
 
+  // For models of what takes less than a millisecond: runs `work` then, whatever has become of any host.
+  void after_us(uint64_t delay_us, std::function<void()> work) { at_us(now_us_ + delay_us, std::move(work)); }
+
+  uint64_t now_us() const { return now_us_; }
   uint64_t now_ms() const { return now_us_ / 1000; }
   const Clock& clock() const { return clock_; }
   Rng& rng() { return rng_; }

@@ -1,0 +1,185 @@
+// The lock modes over a real service, in one process: two clients are two jobs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "base/rng.h"
+#include "tests/support/mini_service.h"
+
+namespace sluice {
+namespace {
+
+using client::Client;
+using client::File;
+using client::OpenOptions;
+using ::testing::HasSubstr;
+using testing::MiniService;
+
+constexpr uint64_t kPiece = 64 * 1024;
+constexpr uint64_t kPieces = 24;
+
+Result<uint64_t> put(File& file, uint64_t at, std::span<const std::byte> data) {
+  const Extent extent = Extent::at(Offset(at), Length(data.size()));
+  const client::ConstPiece piece{data.data(), data.size()};
+  return file.write({&extent, 1}, {&piece, 1});
+}
+
+std::vector<std::byte> get(File& file, uint64_t at, size_t bytes) {
+  std::vector<std::byte> data(bytes);
+  const Extent extent = Extent::at(Offset(at), Length(bytes));
+  const client::Piece piece{data.data(), data.size()};
+  auto read = file.read({&extent, 1}, {&piece, 1});
+  EXPECT_TRUE(read) << read.error().message;
+  data.resize(read ? *read : 0);
+  return data;
+}
+
+std::string hint_of(const File& file, const std::string& name) {
+  for (const auto& [hint, value] : file.effective_hints()) {
+    if (hint == name) return value;
+  }
+  return "";
+}
+
+class LockModes : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    server::PoolRequest request;
+    request.targets = 3;
+    request.hot_bytes = 64 << 20;
+    service_.ask(request);
+    auto started = service_.start();
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  std::unique_ptr<File> open(const std::shared_ptr<Client>& client, const std::string& mode) {
+    OpenOptions options;
+    options.access = client::AccessMode::kReadWrite;
+    options.create = true;
+    options.lock_mode = mode;
+    auto file = client->open("/shared", options);
+    EXPECT_TRUE(file) << file.error().message;
+    return file ? std::move(*file) : nullptr;
+  }
+  std::shared_ptr<Client> connect() { return service_.connect().value(); }
+
+  MiniService service_;
+};
+
+// Job `id` writes pieces [from, to) again and again, each time with another byte, and syncs. Answers the last
+// byte that it committed.
+void run_job(File& file, uint8_t id, uint64_t from, uint64_t to, unsigned rounds) {
+  std::vector<std::byte> data(kPiece);
+  for (unsigned round = 0; round < rounds; ++round) {
+    std::fill(data.begin(), data.end(), static_cast<std::byte>(id + round));
+    for (uint64_t i = from; i < to; ++i) {
+      const auto written = put(file, i * kPiece, data);
+      ASSERT_TRUE(written) << written.error().message;
+    }
+    const auto synced = file.sync();
+    ASSERT_TRUE(synced) << synced.error().message;
+  }
+}
+
+// A legal order of the jobs' transactions: all that both wrote comes from one transaction, and what only one
+// wrote from its last one.
+TEST_P(LockModes, two_jobs_that_write_one_file_at_once_leave_contents_of_a_legal_order) {
+  constexpr unsigned kRounds = 6;
+  const auto one = connect();
+  const auto two = connect();
+  auto first = open(one, GetParam());
+  auto second = open(two, GetParam());
+  ASSERT_TRUE(first && second);
+  std::thread job([&] { run_job(*first, 10, 0, 16, kRounds); });
+  run_job(*second, 100, 8, kPieces, kRounds);
+  job.join();
+  ASSERT_TRUE(first->close(true));
+  ASSERT_TRUE(second->close(true));
+  auto reader = open(connect(), "auto");
+  const auto all = get(*reader, 0, kPieces * kPiece);
+  ASSERT_EQ(all.size(), kPieces * kPiece);
+  const auto only = [&](uint64_t from, uint64_t to) {
+    const std::byte byte = all[from * kPiece];
+    for (uint64_t i = from * kPiece; i < to * kPiece; ++i) {
+      if (all[i] != byte) return 0;
+    }
+    return static_cast<int>(byte);
+  };
+  EXPECT_EQ(only(0, 8), 10 + kRounds - 1);
+  EXPECT_EQ(only(16, kPieces), 100 + kRounds - 1);
+  const int both = only(8, 16);
+  EXPECT_TRUE(both == 10 + kRounds - 1 || both == 100 + kRounds - 1)
+      << "two transactions are mixed: " << both;
+}
+
+// Within one job the members of a handle see each other's writes at once: a write is there whole or not at
+// all for a reader that takes a lock, in the modes that promise it.
+class CoherentModes : public LockModes {};
+TEST_P(CoherentModes, members_of_one_job_see_whole_writes_of_each_other) {
+  const std::string mode = GetParam();
+  const auto one = connect();
+  const auto two = connect();
+  auto owner = open(one, mode);
+  ASSERT_TRUE(owner);
+  auto member = two->attach(owner->share());
+  ASSERT_TRUE(member);
+  ASSERT_TRUE(put(*owner, 0, std::vector<std::byte>(kPiece)));
+  std::thread writer([&] {
+    for (unsigned round = 1; round < 60; ++round)
+      ASSERT_TRUE(put(*owner, 0, std::vector<std::byte>(kPiece, static_cast<std::byte>(round))));
+  });
+  for (unsigned round = 0; round < 60; ++round) {
+    const auto seen = get(**member, 0, kPiece);
+    ASSERT_EQ(seen.size(), kPiece);
+    ASSERT_TRUE(std::all_of(seen.begin(), seen.end(), [&](std::byte b) { return b == seen[0]; }))
+        << "a torn write";
+  }
+  writer.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LockModes, ::testing::Values("standard", "group", "lockahead", "auto"));
+// Under group the job sees to consistency among its members, and so it does under auto when it is alone.
+INSTANTIATE_TEST_SUITE_P(All, CoherentModes, ::testing::Values("standard", "lockahead"));
+
+class LockModeOfAFile : public LockModes {};
+
+TEST_F(LockModeOfAFile, auto_says_none_when_alone_and_locks_when_others_write_the_file) {
+  const auto client = connect();
+  auto alone = open(client, "auto");
+  EXPECT_EQ(alone->lock_mode(), "none");
+  EXPECT_THAT(hint_of(*alone, "sluice_lock_reason"), HasSubstr("nobody else"));
+  auto other = open(connect(), "auto");
+  EXPECT_EQ(other->lock_mode(), "auto");
+  EXPECT_THAT(hint_of(*other, "sluice_lock_reason"), HasSubstr("1 other had the file open"));
+  // Who attaches goes by what the opener settled.
+  auto member = connect()->attach(other->share());
+  ASSERT_TRUE(member);
+  EXPECT_EQ((*member)->lock_mode(), "auto");
+  EXPECT_EQ(hint_of(**member, "sluice_lock_reason"), hint_of(*other, "sluice_lock_reason"));
+}
+
+TEST_F(LockModeOfAFile, what_the_locks_did_is_told_at_close) {
+  const std::string path = (service_.pool() / "stats").string();
+  ASSERT_EQ(::setenv("SLUICE_STATS", path.c_str(), 1), 0);
+  {
+    const auto client = connect();
+    auto file = open(client, "lockahead");
+    const std::vector<std::byte> data(4096);
+    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(put(*file, i * 3 * 4096, data));
+    ASSERT_TRUE(file->close(true));
+  }
+  ::unsetenv("SLUICE_STATS");
+  std::ifstream in(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(in, line));
+  EXPECT_THAT(line, HasSubstr(R"("accesses":100)"));
+  EXPECT_THAT(line, HasSubstr(R"("lock_mode":"lockahead")"));
+  EXPECT_THAT(line, HasSubstr(R"("expansions":0)"));
+  EXPECT_THAT(line, HasSubstr(R"("dropped_ahead":0)"));
+}
+
+}  // namespace
+}  // namespace sluice
