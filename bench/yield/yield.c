@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
-#include <stdlib.h>
 
 typedef unsigned (*Progress)(void*);
 
@@ -14,11 +13,8 @@ __attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker
   static Progress stock;
   if (!stock) {
     stock = (Progress)dlsym(RTLD_NEXT, "ucp_worker_progress");
-    if (!stock) {
-      abort();
-    }
   }
-  const unsigned progressed = stock(worker);
+  const unsigned progressed = stock ? stock(worker) : 0;
   if (progressed == 0) {
     sched_yield();
   }
