@@ -89,7 +89,7 @@ class Context {
   IdPool txn_ids;
 
   std::atomic<uint64_t> bytes_written{0}, bytes_read{0}, writes{0}, reads{0}, syncs{0};
-  std::atomic<uint64_t> evicted{0}, refused_messages{0}, session_count{0}, file_count{0};
+  std::atomic<uint64_t> evicted{0}, refused_messages{0}, session_count{0}, client_count{0}, file_count{0};
 
  private:
   void send(const Request& request, std::vector<std::byte> message, bool keep);

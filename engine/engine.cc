@@ -57,6 +57,7 @@ class EngineImpl final : public Engine {
   Counters counters() const override {
     Counters now;
     now.sessions = context_.session_count;
+    now.clients = context_.client_count;
     now.open_files = context_.file_count;
     now.bytes_written = context_.bytes_written;
     now.bytes_read = context_.bytes_read;
@@ -74,6 +75,7 @@ class EngineImpl final : public Engine {
   void on_disconnected(transport::PeerId peer, const Error& reason) override {
     log::debug("connection {} ended: {}", peer.value, reason.message);
     context_.sessions.peer_lost(peer);  // the session's lease runs on: it may come back
+    count_sessions();
   }
 
   void on_message(transport::PeerId peer, std::span<const std::byte> bytes) override {
@@ -104,6 +106,7 @@ class EngineImpl final : public Engine {
     log::warn("connection {} closed: {}", peer.value, why);
     ++context_.refused_messages;
     context_.sessions.peer_lost(peer);
+    count_sessions();
     context_.parts.transport.disconnect(peer, Error(ErrorCode::kProtocol, why));
   }
 
@@ -138,8 +141,8 @@ class EngineImpl final : public Engine {
       session->uid = ask.uid;
       session->gid = ask.gid;
       session->pid = ask.pid;
-      context_.session_count = context_.sessions.size();
     }
+    count_sessions();
     wire::WelcomeT welcome;
     welcome.session = session->id.value;
     welcome.secret = session->secret;
@@ -215,7 +218,12 @@ class EngineImpl final : public Engine {
     locks_.session_gone(id, evicted);
     files_.session_gone(id, evicted);
     context_.sessions.remove(id);
+    count_sessions();
+  }
+
+  void count_sessions() {
     context_.session_count = context_.sessions.size();
+    context_.client_count = context_.sessions.peers().size();
   }
 
   void tick() {

@@ -32,6 +32,7 @@ struct Options {
 
 struct Counters {
   uint64_t sessions = 0;
+  uint64_t clients = 0;  // of those, connected at this moment
   uint64_t open_files = 0;
   uint64_t bytes_written = 0;  // acknowledged, since start
   uint64_t bytes_read = 0;

@@ -1,5 +1,6 @@
 #include "engine/names.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/log.h"
@@ -38,7 +39,15 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
       "unaligned writes need no read-modify-write");
   line("committed epoch: " + std::to_string(parts.hot.committed(info.id, info.published).value) +
        ", on the storage tier: " + std::to_string(info.published.value));
-  line("not drained yet: " + std::to_string(parts.hot.undrained_bytes(info.id)) + " bytes");
+  line("in the hot tier, committed or not: " + std::to_string(parts.hot.undrained_bytes(info.id)) + " bytes");
+  const auto targets = parts.store.target_status();
+  const auto missing = std::count_if(targets.begin(), targets.end(),
+                                     [](const auto& target) { return target.state == "missing"; });
+  if (missing > 0 || parts.store.missing_shards() > 0)
+    line("redundancy now: " + std::to_string(missing) + " targets of the pool are missing, and " +
+         std::to_string(parts.store.missing_shards()) +
+         " shards are to be put back: it survives fewer losses than its class until that is done; see "
+         "`sluice status`");
   if (auto layout = parts.store.layout(info.id)) {
     std::map<StripeId, uint64_t> stripes;
     for (const auto& placed : *layout) stripes[placed.place.stripe] += placed.extent.length().value;

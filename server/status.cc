@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "storage/object_class.h"
 
 namespace sluice::server {
 namespace {
@@ -71,6 +74,13 @@ std::string service_state(const StatusSnapshot& snapshot) {
     fmt::format_to(std::back_inserter(why), "{}target {} ({}) is {}", why.empty() ? "" : "; ",
                    target.id.value, target.path, target.state);
   }
+  const auto gone = std::count_if(snapshot.targets.begin(), snapshot.targets.end(),
+                                  [](const auto& target) { return target.state == "missing"; });
+  const auto object_class = storage::ObjectClass::parse(snapshot.object_class);
+  if (object_class && gone > static_cast<ptrdiff_t>(object_class->m()))
+    fmt::format_to(std::back_inserter(why),
+                   "; most files of class {} cannot be read before {} of them are back",
+                   snapshot.object_class, gone - static_cast<ptrdiff_t>(object_class->m()));
   if (snapshot.missing_shards > 0)
     fmt::format_to(std::back_inserter(why), "{}{} shards are to be put back on their targets",
                    why.empty() ? "" : "; ", snapshot.missing_shards);
@@ -124,6 +134,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
         {"bytes_drained", snapshot.drain.bytes_drained}}},
       {"counters",
        {{"sessions", counters.sessions},
+        {"clients", counters.clients},
         {"open_files", counters.open_files},
         {"bytes_written", counters.bytes_written},
         {"bytes_read", counters.bytes_read},

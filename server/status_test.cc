@@ -65,6 +65,14 @@ TEST(Status, ShardsToBePutBackAreDegraded) {
   EXPECT_THAT(metrics_text(snapshot), HasSubstr("sluice_missing_shards 3\n"));
 }
 
+TEST(Status, MoreMissingTargetsThanTheClassBearsIsSaid) {
+  auto snapshot = sample();
+  snapshot.targets.push_back({TargetId(2), "/p/t2", "missing", 0, 0});
+  EXPECT_THAT(service_state(snapshot), testing::Not(HasSubstr("cannot be read")));
+  snapshot.targets[0].state = "missing";
+  EXPECT_THAT(service_state(snapshot), HasSubstr("class EC_2P1 cannot be read before 1 of them are back"));
+}
+
 TEST(Status, AMissingTargetOrABlockedDrainIsDegraded) {
   auto snapshot = sample();
   snapshot.targets[1].state = "missing";

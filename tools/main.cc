@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -21,7 +22,8 @@ constexpr const char* kFooter =
     "Environment: SLUICE_POOL names the pool when --pool does not. SLUICE_LOG sets the log level.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused (exists already, or contradicts "
     "what is there),\n"
-    "  5 no service answers, 6 no space, 7 no permission, 8 data damaged or lost. `sluice run` ends as its "
+    "  5 no service answers, or not in time, 6 no space, 7 no permission, 8 data damaged or lost. `sluice "
+    "run` ends as its "
     "command did, or with\n"
     "  2 or 4 for its own options, 120 the service could not be started, 121 the data was not drained, 122 "
     "mpirun could not be started.\n"
@@ -165,11 +167,51 @@ std::optional<std::string> unknown_command(const CLI::App& app, int argc, char**
 
 int report_unknown(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  std::string all;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+    all += (all.empty() ? "" : ", ") + names.back();
+  }
   const std::string message = "there is no command '" + word + "'; the nearest is '" +
-                              std::string(sluice::nearest(word, {names.begin(), names.end()})) +
-                              "'; see sluice --help";
+                              std::string(sluice::nearest(word, {names.begin(), names.end()})) + "' of " +
+                              all + "; see sluice --help";
   return report(sluice::Error(sluice::ErrorCode::kInvalidArgument, message));
+}
+
+// The first word in front of "--" that looks like an option and is none of the command's.
+std::optional<std::string> unknown_option(const CLI::App& command, int argc, char** argv) {
+  for (int i = 2; i < argc && std::string(argv[i]) != "--"; ++i) {
+    std::string word = argv[i];
+    if (word.size() < 2 || word[0] != '-') continue;
+    word = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    if (command.get_option_no_throw(word) == nullptr) return argv[i];
+  }
+  return std::nullopt;
+}
+
+int report_unknown_option(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::string message = "sluice " + command.get_name() + " has no option '" + word +
+                              "'; the nearest is '" +
+                              std::string(sluice::nearest(word, {names.begin(), names.end()})) +
+                              "'; see sluice " + command.get_name() + " --help";
+  return report(sluice::Error(sluice::ErrorCode::kInvalidArgument, message));
+}
+
+// `sluice help [COMMAND]` is `sluice [COMMAND] --help`; mpirun's spelling of -n is taken too.
+std::vector<std::string> usual_spelling(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  if (!words.empty() && words[0] == "run") {
+    for (size_t i = 1; i < words.size() && words[i] != "--"; ++i)
+      if (words[i] == "-np" || words[i] == "--np") words[i] = "-n";
+  }
+  return words;
 }
 
 }  // namespace
@@ -185,8 +227,10 @@ int main(int argc, char** argv) {
   define_service_commands(app, all);
   define_file_commands(app, all);
   define_looking_commands(app, all);
+  std::vector<std::string> words = usual_spelling(argc, argv);
+  std::reverse(words.begin(), words.end());  // as the parser takes them
   try {
-    app.parse(argc, argv);
+    app.parse(words);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
@@ -195,6 +239,10 @@ int main(int argc, char** argv) {
     for (char& c : why)
       if (c == '\n') c = ' ';
     const CLI::App* command = app.get_subcommands().empty() ? nullptr : app.get_subcommands()[0];
+    if (command != nullptr) {
+      if (const auto word = unknown_option(*command, argc, argv))
+        return report_unknown_option(*command, *word);
+    }
     std::fprintf(stderr, "sluice: %s; see sluice %s%s--help\n", why.c_str(),
                  command ? command->get_name().c_str() : "", command ? " " : "");
     return kUsage;

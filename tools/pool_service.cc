@@ -31,6 +31,7 @@ constexpr uint64_t kStartTimeoutMs = 60'000;
 constexpr int kMaxStartTries = 5;
 constexpr uint64_t kAnswerTimeoutMs = 10'000;
 constexpr uint64_t kLookAgainMs = 20;
+constexpr uint64_t kGoneClientMs = 3'000;  // until the connection of a process that is gone is found broken
 constexpr uint64_t kDrainSliceMs = 250;
 constexpr std::string_view kReady = "ready", kReadyMade = "ready made";  // see server/main.cc
 
@@ -243,6 +244,19 @@ Result<ServiceUse> ServiceUse::begin(ServiceRequest request) {
   }
 }
 
+// A private service that no program is connected to. The session of a program that was killed goes on for its
+// lease; its connection ends with it, or a moment later.
+bool ServiceUse::is_forsaken(const std::string& pool) {
+  const auto deadline = after_ms(kGoneClientMs);
+  while (true) {
+    const auto status = ask(pool, "GET", "/status", kAnswerTimeoutMs);
+    if (!status || !status->value("private", false)) return false;
+    if (status->value("/counters/clients"_json_pointer, 0) == 0) return true;
+    if (Steady::now() >= deadline) return false;
+    pause_ms(kLookAgainMs);
+  }
+}
+
 Result<bool> ServiceUse::end(Drain drain, const std::function<void(uint64_t)>& on_progress,
                              const std::function<bool()>& interrupted) {
   UniqueFd users = std::move(users_);
@@ -263,14 +277,9 @@ Result<bool> ServiceUse::end(Drain drain, const std::function<void(uint64_t)>& o
   // the service.
   ::flock(users.get(), LOCK_UN);
   bool stopped = false;
-  if (::flock(users.get(), LOCK_EX | LOCK_NB) == 0) {
-    status = ask(pool_, "GET", "/status", kAnswerTimeoutMs);
-    const bool ours =
-        status && status->value("private", false) && status->value("/counters/sessions"_json_pointer, 0) == 0;
-    if (ours) {
-      if (auto done = stop_service(pool_); !done) return fail(done.error());
-      stopped = true;
-    }
+  if (::flock(users.get(), LOCK_EX | LOCK_NB) == 0 && is_forsaken(pool_)) {
+    if (auto done = stop_service(pool_); !done) return fail(done.error());
+    stopped = true;
   }
   if (!drained) return fail(drained.error());
   return stopped;

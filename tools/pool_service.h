@@ -66,6 +66,7 @@ class ServiceUse {
   ~ServiceUse();
 
  private:
+  static bool is_forsaken(const std::string& pool);
   ServiceUse(std::string pool, UniqueFd users) : pool_(std::move(pool)), users_(std::move(users)) {}
   std::string pool_;
   UniqueFd users_;

@@ -87,15 +87,22 @@ class Rig:
         self.pool = self.directory / "pool"
 
     def __enter__(self):
-        self.sluice("up", "--pool", self.pool, "--targets", "3", "--hot-size", "3g")
+        try:
+            self.sluice("up", "--pool", self.pool, "--targets", "3", "--hot-size", "3g")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        subprocess.run([BIN / "sluice", "down", "--pool", self.pool, "--no-drain"], check=False, capture_output=True)
+        if (BIN / "sluice").exists():
+            subprocess.run([BIN / "sluice", "down", "--pool", self.pool, "--no-drain"], check=False, capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @staticmethod
     def sluice(*arguments):
+        if not (BIN / "sluice").exists():
+            raise Trouble(f"{BIN / 'sluice'} is not there; compare belongs into the build's bench directory")
         done = subprocess.run([BIN / "sluice", *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
         if done.returncode != 0:
             raise Trouble(f"sluice {arguments[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
@@ -290,13 +297,14 @@ def run_mpiio(given):
     cases = [case for case in mpiio_cases(given.quick)
              if given.only in case.name and given.ranks in (0, case.ranks)]
     if not cases:
-        raise Trouble(f"no case is called like '{given.only}'")
+        names = sorted({case.name for case in mpiio_cases(given.quick)})
+        raise Trouble(f"no case of {given.ranks or 'any'} ranks is called like '{given.only}'; there are: {', '.join(names)}")
     facts = machine()
     limit = memcpy_rate()
     facts["memcpy_two_threads_mib_per_s"] = round(limit)
     results = []
-    print(f"{'':<50}{'ours: min, median, max':>26} |{'theirs: min, median, max':>26} {'their setting':<14}ratio "
-          "95 % interval    floor", flush=True)
+    print(f"{'MiB/s: min, median, max; ratio: ours / theirs':<48}{'ours':>24} |{'theirs':>26} {'their setting':<13}"
+          f"{'ratio':>6} {'95 % interval':<16}", flush=True)
     with Rig(given.directory) as rig:
         for case in cases:
             for result in compare(rig, case, given.rounds):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 from harness import SLUICE, PoolTest, alive
 
@@ -73,6 +74,26 @@ class Run(PoolTest):
         self.ok(self.sluice("persist", "/x"))
         self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
         self.assertEqual((self.scratch / "out").read_bytes(), self.file("in").read_bytes())
+
+    def test_a_killed_rank_leaves_no_service(self):
+        checkpoint = Path(SLUICE).parent.parent / "bench" / "checkpoint"
+        done = self.run_it("-n", "2", "--", checkpoint, "--path", "sluice:/killed.%d", "--size", "128", "--steps", "1",
+                           "--kill-self", "1:H:1")
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn("what it had not synced or closed is dropped", done.err)
+        self.assertEqual(self.servers(), [])
+
+    def test_options_are_taken_as_mpirun_spells_them_and_unknown_ones_are_named(self):
+        self.ok(self.run_it("-np", "1", "--", "true"))
+        self.fails(self.sluice("run", "--rank", "2", "--", "true"), 2, "--rank", "sluice run --help")
+        self.assertIn("sluice run -n 4", self.ok(self.sluice("help", "run")).out)
+
+    def test_the_pool_of_a_run_without_a_name_is_found_by_the_other_commands(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
+        for words in (["run", "--hot-size", "32M", "-n", "1", "--", "true"], ["ls", "/"]):
+            done = subprocess.run([SLUICE, *words], cwd=self.scratch, env=env, capture_output=True, text=True,
+                                  check=False, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_an_mpirun_that_is_not_there_is_122(self):
         self.fails(self.run_it("--mpirun", self.scratch / "nothing", "-n", "1", "--", "true"), 122, "nothing")

@@ -32,6 +32,8 @@ inline std::string pool_from_environment() {
   return pool == nullptr ? std::string() : std::string(pool);
 }
 
+inline constexpr const char* kDefaultPool = "sluice-pool";
+
 struct Common {
   std::string pool = pool_from_environment();  // --pool wins; empty when neither was given
   bool json = false;

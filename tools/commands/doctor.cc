@@ -116,7 +116,11 @@ void check_pool(const std::string& pool, std::vector<Finding>& findings) {
   const std::string state = status.is_object() ? status.value("state", std::string("?")) : std::string("?");
   findings.push_back({state == "ok" ? Finding::Kind::kGood : Finding::Kind::kBad,
                       fmt::format("service on {}: {}", pool, state),
-                      state == "ok" ? "" : fmt::format("see sluice status --pool {}", pool)});
+                      state == "ok"
+                          ? ""
+                          : fmt::format("bring missing directories back to their places (there is no "
+                                        "replacing a lost one yet); see sluice status --pool {}",
+                                        pool)});
 }
 
 }  // namespace

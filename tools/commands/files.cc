@@ -95,7 +95,7 @@ void print_long(const std::string& name, const client::FileInfo& file) {
   fmt::print("{} {} {} {:>14} {} {:<8} {}{}\n", mode_text(file.mode), user_name(file.uid),
              group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class,
              printable_name(name),
-             file.hot_bytes > 0 ? fmt::format("  ({} not drained)", print_bytes(file.hot_bytes)) : "");
+             file.hot_bytes > 0 ? fmt::format("  ({} in the hot tier)", print_bytes(file.hot_bytes)) : "");
 }
 
 void print_entries(const std::vector<Entry>& entries, bool long_format) {

@@ -18,7 +18,6 @@
 namespace sluice::tools {
 namespace {
 
-constexpr const char* kDefaultPool = "sluice-pool";
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 // While it lives, signals that would end us are read from a descriptor.
@@ -121,7 +120,8 @@ int run_run(const RunOptions& options) {
   if (!process) return report_as(process.error(), kRunNoCommand);
   const int code = wait_passing_signals(*child, *process, *signals);
 
-  if (code > 128) say("the program was stopped; what it had not synced or closed is dropped");
+  if (code != 0)
+    say(fmt::format("the program ended with code {}; what it had not synced or closed is dropped", code));
   say_where(*pool);
   uint64_t most = 0;
   std::optional<Progress> progress;

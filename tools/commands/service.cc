@@ -57,7 +57,7 @@ void print_status(const json& status) {
                print_bytes(number_of(target, "bytes_used")), print_bytes(number_of(target, "bytes_free")),
                text_of(target, "path"));
   const json& hot = part_of(status, "hot");
-  fmt::print("hot tier {} of {} used, {} not drained; on a {}, survives a {}\n",
+  fmt::print("hot tier {} of {} used, {} of writes; on a {}, survives a {}\n",
              print_bytes(number_of(hot, "bytes_used")), print_bytes(number_of(hot, "bytes_total")),
              print_bytes(number_of(hot, "bytes_undrained")), text_of(hot, "medium"),
              text_of(hot, "survives"));

@@ -28,11 +28,17 @@ void say(const std::string& line) {
 }
 
 Result<std::string> pool_of(const Common& common) {
-  if (common.pool.empty())
-    return fail(ErrorCode::kInvalidArgument, "no pool is named; give --pool DIR or set SLUICE_POOL");
   std::error_code ec;
-  const auto path = std::filesystem::absolute(common.pool, ec).lexically_normal();
-  if (ec) return fail(errno_error(ec.value(), "find", common.pool));
+  std::string named = common.pool;
+  // Where `run` without a name leaves its files.
+  if (named.empty() && std::filesystem::exists(std::filesystem::path(kDefaultPool) / "pool.toml", ec))
+    named = kDefaultPool;
+  if (named.empty())
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("no pool is named, and ./{} is none; give --pool DIR or set SLUICE_POOL", kDefaultPool));
+  const auto path = std::filesystem::absolute(named, ec).lexically_normal();
+  if (ec) return fail(errno_error(ec.value(), "find", named));
   // "dir/" and "dir" are one pool.
   return (path.has_filename() ? path : path.parent_path()).string();
 }
