@@ -111,6 +111,16 @@ void Writer::fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& sl
 }
 
 void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab) {
+  // Asked again after the bytes came: an evicted client's write must not land on what another was granted.
+  const wire::WriteT& asked = *write.message->body.AsWrite();
+  const OpenFile* file = files_.find(HandleId(asked.handle));
+  if (file != nullptr) {
+    if (auto held = locks_.check(write.request.session, *file, asked.lock, asked.extents); !held) {
+      context_.parts.hot.cancel(slab);
+      files_.write_ended(HandleId(asked.handle));
+      return context_.refuse(write.request, held.error());
+    }
+  }
   context_.off_loop(
       write.message->body.AsWrite()->handle,
       [this, message = write.message, txn, slab]() -> Result<uint64_t> {
