@@ -330,6 +330,32 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
+LockReport to_lock_report(const wire::LocksShownT& shown) {
+  LockReport report;
+  for (const auto& lock : shown.locks) {
+    report.locks.push_back(
+        {{Offset(lock.extent().begin()), Offset(lock.extent().end())},
+         lock.session(),
+         lock.pid(),
+         lockmgr::to_string(static_cast<lockmgr::LockMode>(lock.mode()), lockmgr::GroupId(lock.group())),
+         lock.waiting(),
+         lock.revoked(),
+         lock.ahead()});
+  }
+  report.held = shown.held;
+  report.waiting = shown.waiting;
+  report.revoked = shown.revoked;
+  report.grants = shown.grants;
+  report.expansions = shown.expansions;
+  report.revokes = shown.revokes;
+  report.reclaimed = shown.reclaimed;
+  report.ahead_extents = shown.ahead_extents;
+  report.ahead_dropped = shown.ahead_dropped;
+  report.waits = shown.waits;
+  report.wait_ms = shown.wait_ms;
+  return report;
+}
+
 LockAgent::LockAgent(Session& session) : impl_(std::make_unique<Impl>(session)) {}
 LockAgent::~LockAgent() = default;
 void LockAgent::opened(const LockTarget& target) {

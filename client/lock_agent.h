@@ -30,6 +30,8 @@ struct LockUse {
   std::shared_ptr<void> hold;
 };
 
+LockReport to_lock_report(const wire::LocksShownT& shown);
+
 class LockAgent {
  public:
   explicit LockAgent(Session& session);

@@ -69,6 +69,7 @@ class EngineImpl final : public Engine {
     now.degraded_blocks = context_.parts.store.degraded_blocks();
     now.sessions_evicted = context_.evicted;
     now.requests_refused = context_.refused_messages;
+    now.locks = locks_.totals();
     return now;
   }
 
@@ -199,6 +200,8 @@ class EngineImpl final : public Engine {
         return files_.counter(request, *body.AsCounter());
       case wire::Body::Lock:
         return locks_.lock(request, *body.AsLock());
+      case wire::Body::Locks:
+        return locks_.show(request, *body.AsLocks());
       case wire::Body::Unlock:
         return locks_.unlock(request, *body.AsUnlock());
       default:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <utility>
@@ -86,6 +87,9 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
     lockmgr::LockAsk wanted;
     wanted.id = lockmgr::RequestId(request.id);
     wanted.container = (*file)->container;
+    if (paths_.size() > lockmgr::LockServer::kMaxCounted)
+      std::erase_if(paths_, [&](const auto& known) { return !server_.counts().contains(known.first); });
+    paths_.try_emplace(wanted.container, (*file)->path);
     wanted.mode = static_cast<lockmgr::LockMode>(ask.mode);
     wanted.group = lockmgr::GroupId(ask.group);
     wanted.flags = ask.flags;
@@ -190,7 +194,31 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
 
   void container_removed(ContainerId container) { server_.remove_container(container); }
 
+  void show(const Request& request, const wire::LocksT& ask) {
+    const std::string path = protocol::normalise_path(ask.path).value();
+    context_.off_loop(
+        std::hash<std::string>{}(path), [this, path] { return context_.parts.store.find(path); },
+        [this, request, path](Result<storage::ContainerInfo> found) {
+          const Session* session = context_.sessions.find(request.session);
+          if (session == nullptr) return;
+          if (!found && found.error().code == ErrorCode::kNotFound)
+            found = fail(ErrorCode::kNotFound,
+                         path + " does not exist in the pool; `sluice ls /` shows what does");
+          if (!found) return context_.refuse(request, found.error());
+          if (auto ok = check_access(found->attributes, session->uid, session->gid, wire::Access::ReadOnly);
+              !ok)
+            return context_.refuse(request, ok.error());
+          context_.answer_once(request, shown(found->id));
+        });
+  }
+
+  std::vector<LockCounters> totals() const {
+    const std::lock_guard lock(totals_mutex_);
+    return totals_;
+  }
+
   void tick() {
+    count_up();
     const bool was_recovering = server_.recovering();
     server_.expire();
     if (!was_recovering || server_.recovering()) return;
@@ -221,6 +249,68 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
   void session_evicted(SessionId) override {}  // its requests are refused since its session is gone
 
  private:
+  protocol::Body shown(ContainerId container) const {
+    wire::LocksShownT all;
+    if (const auto counts = server_.counts().find(container); counts != server_.counts().end()) {
+      all.grants = counts->second.grants;
+      all.expansions = counts->second.expansions;
+      all.revokes = counts->second.revokes;
+      all.reclaimed = counts->second.reclaimed;
+      all.ahead_extents = counts->second.ahead_extents;
+      all.ahead_dropped = counts->second.ahead_dropped;
+      all.waits = counts->second.waits;
+      all.wait_ms = counts->second.wait_ms;
+    }
+    if (const lockmgr::LockTable* table = server_.table(container)) {
+      const auto held = table->locks();
+      const auto waiting = table->waiters();
+      all.held = held.size();
+      all.waiting = waiting.size();
+      // Those who wait are what one looks for: they get half of the places when there are too many.
+      const size_t waiting_shown = std::min(waiting.size(), protocol::kMaxLocksShown / 2);
+      for (const auto& lock : held) {
+        all.revoked += lock.revoked ? 1 : 0;
+        if (all.locks.size() + waiting_shown < protocol::kMaxLocksShown)
+          all.locks.push_back(
+              shown(lock.owner, lock.mode, lock.group, lock.extent, false, lock.revoked, !lock.ordinary));
+      }
+      for (size_t i = 0; i < waiting_shown; ++i) {
+        all.locks.push_back(shown(waiting[i].owner, waiting[i].mode, waiting[i].group,
+                                  waiting[i].extents.front(), true, false, false));
+      }
+    }
+    protocol::Body body;
+    body.Set(std::move(all));
+    return body;
+  }
+  wire::LockShown shown(lockmgr::OwnerId owner, lockmgr::LockMode mode, lockmgr::GroupId group,
+                        const Extent& extent, bool waiting, bool revoked, bool ahead) const {
+    const Session* session = context_.sessions.find(SessionId(owner.value));
+    return {wire::Extent(extent.begin.value, extent.end.value),
+            owner.value,
+            group.value,
+            session == nullptr ? 0 : session->pid,
+            static_cast<uint8_t>(mode),
+            waiting,
+            revoked,
+            ahead};
+  }
+
+  void count_up() {
+    std::vector<LockCounters> totals;
+    for (const auto& [container, counts] : server_.counts()) {
+      const auto path = paths_.find(container);
+      if (path == paths_.end()) continue;
+      const lockmgr::LockTable* table = server_.table(container);
+      totals.push_back({path->second, table == nullptr ? 0 : table->granted_count(),
+                        table == nullptr ? 0 : table->waiting_count(), counts.grants, counts.expansions,
+                        counts.revokes, counts.ahead_dropped, counts.waits, counts.wait_ms});
+    }
+    std::sort(totals.begin(), totals.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+    const std::lock_guard lock(totals_mutex_);
+    totals_ = std::move(totals);
+  }
+
   Result<> know(SessionId session) {
     if (known_.contains(session)) return {};
     if (auto opened = server_.open_session(session); !opened) return opened;
@@ -294,6 +384,9 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
   LockSessions written_;
   lockmgr::LockServer server_;
   const uint64_t salt_;
+  std::map<ContainerId, std::string> paths_;  // of those that had locks
+  mutable std::mutex totals_mutex_;
+  std::vector<LockCounters> totals_;
   std::map<SessionId, LockNames> known_;  // to the lock server
   std::map<SessionId, std::vector<std::pair<Request, wire::LockT>>> arriving_;
   std::map<Revoked, std::vector<uint64_t>> to_tell_;
@@ -330,6 +423,12 @@ void LockDesk::session_back(SessionId session) {
 }
 void LockDesk::container_removed(ContainerId container) {
   impl_->container_removed(container);
+}
+void LockDesk::show(const Request& request, const wire::LocksT& ask) {
+  impl_->show(request, ask);
+}
+std::vector<LockCounters> LockDesk::totals() const {
+  return impl_->totals();
 }
 void LockDesk::tick() {
   impl_->tick();

@@ -38,6 +38,10 @@ class LockDesk {
   // It came back over another connection: what was asked back meanwhile is asked again.
   void session_back(SessionId session);
   void container_removed(ContainerId container);
+
+  // Who may read the file may see its locks.
+  void show(const Request& request, const wire::LocksT& ask);
+  std::vector<LockCounters> totals() const;  // any thread
   void tick();
 
  private:

@@ -116,6 +116,12 @@ Result<> check_meaning(const Body& body) {
       return check_path(body.AsAwaitDrained()->path);
     case wire::Body::Explain:
       return check_path(body.AsExplain()->path);
+    case wire::Body::Locks:
+      return check_path(body.AsLocks()->path);
+    case wire::Body::LocksShown:
+      if (body.AsLocksShown()->locks.size() > kMaxLocksShown)
+        return refuse("more locks than are shown at a time");
+      return {};
     case wire::Body::Open:
       return check_open(*body.AsOpen());
     case wire::Body::Recover:
@@ -196,6 +202,7 @@ bool structs_aligned(const wire::Message& message) {
   if (const auto* read = message.body_as_Read())
     return aligned(read->extents()) && aligned(read->destination());
   if (const auto* lock = message.body_as_Lock()) return aligned(lock->extents());
+  if (const auto* shown = message.body_as_LocksShown()) return aligned(shown->locks());
   if (const auto* recover = message.body_as_Recover()) return aligned(recover->locks());
   if (const auto* granted = message.body_as_Granted()) return aligned(granted->answers());
   return true;
