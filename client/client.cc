@@ -155,6 +155,16 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     return {};
   }
 
+  Result<LockReport> locks(const std::string& path) override {
+    auto plain = protocol::normalise_path(path);
+    if (!plain) return fail(plain.error());
+    wire::LocksT ask;
+    ask.path = *plain;
+    auto shown = core_.ask<wire::LocksShownT>(std::move(ask));
+    if (!shown) return fail(shown.error());
+    return to_lock_report(*shown);
+  }
+
   Result<std::string> explain(const std::string& path) override {
     auto plain = protocol::normalise_path(path);
     if (!plain) return fail(plain.error());

@@ -126,6 +126,23 @@ class File {
   virtual std::vector<std::pair<std::string, std::string>> effective_hints() const = 0;
 };
 
+// The locks of a file on the service, now, and what they did since the service started.
+struct LockReport {
+  struct Lock {
+    Extent extent;
+    uint64_t session = 0;
+    uint32_t pid = 0;
+    std::string mode;  // "PR", "PW", "GROUP(7)"
+    bool waiting = false;
+    bool revoked = false;  // asked back, not given back yet
+    bool ahead = false;    // asked for ahead
+  };
+  std::vector<Lock> locks;  // those held by begin, then those that wait; the first thousand
+  uint64_t held = 0, waiting = 0, revoked = 0;
+  uint64_t grants = 0, expansions = 0, revokes = 0, reclaimed = 0, ahead_extents = 0, ahead_dropped = 0;
+  uint64_t waits = 0, wait_ms = 0;
+};
+
 class Client {
  public:
   static Result<std::shared_ptr<Client>> connect(const Options& options);
@@ -144,6 +161,7 @@ class Client {
   // Returns when the storage tier holds all that was committed before the call: of one file, or of all (path
   // "/"). Fails when the drain is blocked for longer than `timeout_ms`, with its reason.
   virtual Result<> wait_drained(const std::string& path, uint64_t timeout_ms) = 0;
+  virtual Result<LockReport> locks(const std::string& path) = 0;
   // One fact a line on the layout and the reasons.
   virtual Result<std::string> explain(const std::string& path) = 0;
 };

@@ -6,7 +6,7 @@ namespace sluice::client {
 namespace {
 
 Session::Options with_locks(Session::Options options, LockAgent*& agent) {
-  options.on_revoke = [&agent](uint64_t container, uint64_t lock) { agent->revoke(container, lock); };
+  options.on_revoke = [&agent](const wire::RevokeT& revoke) { agent->revoke(revoke); };
   options.on_new_boot = [&agent] { agent->service_restarted(); };
   options.on_fenced = [&agent] { agent->fenced(); };
   return options;

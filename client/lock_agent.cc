@@ -55,7 +55,10 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
         cache_(clock_, *this, flusher_, {.max_idle_locks = kMaxIdleLocks, .max_idle_ms = 60'000}) {
     tick();
   }
-  ~Impl() override { *alive_ = false; }
+  ~Impl() override {
+    *alive_ = false;
+    for (const auto& replay : replays_) session_.remove(replay.get());
+  }
 
   void opened(const LockTarget& target) {
     auto& open = targets_[target.container];
@@ -114,18 +117,31 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
         "operation again");
   }
 
-  void revoke(ContainerId container, lockmgr::LockHandle lock) { cache_.on_revoke(container, lock); }
+  void revoke(const wire::RevokeT& revoke) {
+    const ContainerId container(revoke.container);
+    std::vector<lockmgr::LockHandle> locks = {lockmgr::LockHandle(revoke.lock)};
+    for (const uint64_t lock : revoke.more) locks.emplace_back(lock);
+    if (!revoke.lost) return cache_.on_revoke(container, locks);
+    for (const lockmgr::LockHandle lock : locks) lose(container, lock);
+  }
 
-  // The service does not know our locks any more. What is in use meets a refusal at its next write and is
-  // taken anew; requests that were not answered are asked again by the session.
+  void refused(ContainerId container, uint64_t lock) { lose(container, lockmgr::LockHandle(lock)); }
+
+  // Requests that were not answered are asked again by the session.
   void service_restarted() {
-    lose_held();
+    for (const auto& replay : replays_) session_.remove(replay.get());
+    replays_.clear();
     for (const auto& [container, held] : cache_.held()) {
-      cache_.replayed(container, held, std::vector<lockmgr::LockHandle>(held.size(), lockmgr::kNoLock));
+      for (size_t from = 0; from < held.size(); from += protocol::kMaxHeldLocks) {
+        replays_.push_back(std::make_unique<LockReplay>(*this, container, from));
+        session_.add(replays_.back().get());
+      }
     }
+    // What is said first after the recovery tells the service that all is replayed.
+    session_.call(wire::RenewT{}, [](Result<Answer>) {});
   }
   void fenced() {
-    lose_held();
+    for (Held& held : held_) held.lost = held.done == nullptr;
     cache_.session_lost();
   }
 
@@ -238,8 +254,51 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     });
   }
 
-  void lose_held() {
-    for (Held& held : held_) held.lost = held.done == nullptr;
+  // A part of the locks of one container, on its way with the recovery of the files.
+  class LockReplay final : public Recoverable {
+   public:
+    LockReplay(Impl& agent, ContainerId container, size_t from)
+        : agent_(agent), container_(container), from_(from) {}
+    // Made when it is sent: what was given back meanwhile is not held any more.
+    wire::RecoverT recovery() const override { return agent_.replay(container_, from_); }
+    void lost(const Error&) override { agent_.lose_all(container_); }
+
+   private:
+    Impl& agent_;
+    const ContainerId container_;
+    const size_t from_;
+  };
+
+  wire::RecoverT replay(ContainerId container, size_t from) const {
+    wire::RecoverT ask;
+    ask.container = container.value;
+    if (const auto open = targets_.find(container); open != targets_.end() && !open->second.empty()) {
+      ask.handle = open->second.front().handle;
+      ask.secret = open->second.front().secret;
+    }
+    const auto all = cache_.held();
+    const auto held = all.find(container);
+    if (held == all.end()) return ask;
+    for (size_t i = from; i < std::min(held->second.size(), from + protocol::kMaxHeldLocks); ++i) {
+      const lockmgr::HeldLock& lock = held->second[i];
+      ask.locks.emplace_back(wire::Extent(lock.extent.begin.value, lock.extent.end.value), lock.handle.value,
+                             lock.group.value, static_cast<uint8_t>(lock.mode), lock.ordinary);
+    }
+    return ask;
+  }
+
+  void lose_all(ContainerId container) {
+    const auto all = cache_.held();
+    const auto held = all.find(container);
+    if (held == all.end()) return;
+    for (const lockmgr::HeldLock& lock : held->second) lose(container, lock.handle);
+  }
+  void lose(ContainerId container, lockmgr::LockHandle lock) {
+    const lockmgr::HeldLock gone{lock, lockmgr::LockMode::kPw, lockmgr::GroupId(0), {}, true};
+    cache_.replayed(container, {&gone, 1}, {&lockmgr::kNoLock, 1});
+    for (Held& held : held_)
+      held.lost =
+          held.lost || (held.container == container && held.done == nullptr && held.use.id == lock.value);
   }
 
   std::list<Held>::iterator find_held(uint64_t id) {
@@ -263,12 +322,39 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   lockmgr::LockCache cache_;
   std::map<ContainerId, std::vector<LockTarget>> targets_;  // open files
   std::map<ContainerId, Waits> waits_;
-  std::list<Held> held_;     // by hold(), granted or asked for
-  std::list<Held> waiting_;  // behind one of held_, in order
+  std::list<Held> held_;                              // by hold(), granted or asked for
+  std::vector<std::unique_ptr<LockReplay>> replays_;  // since the last restart of the service
+  std::list<Held> waiting_;                           // behind one of held_, in order
   uint64_t next_held_ = 1;
   bool sending_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
+
+LockReport to_lock_report(const wire::LocksShownT& shown) {
+  LockReport report;
+  for (const auto& lock : shown.locks) {
+    report.locks.push_back(
+        {{Offset(lock.extent().begin()), Offset(lock.extent().end())},
+         lock.session(),
+         lock.pid(),
+         lockmgr::to_string(static_cast<lockmgr::LockMode>(lock.mode()), lockmgr::GroupId(lock.group())),
+         lock.waiting(),
+         lock.revoked(),
+         lock.ahead()});
+  }
+  report.held = shown.held;
+  report.waiting = shown.waiting;
+  report.revoked = shown.revoked;
+  report.grants = shown.grants;
+  report.expansions = shown.expansions;
+  report.revokes = shown.revokes;
+  report.reclaimed = shown.reclaimed;
+  report.ahead_extents = shown.ahead_extents;
+  report.ahead_dropped = shown.ahead_dropped;
+  report.waits = shown.waits;
+  report.wait_ms = shown.wait_ms;
+  return report;
+}
 
 LockAgent::LockAgent(Session& session) : impl_(std::make_unique<Impl>(session)) {}
 LockAgent::~LockAgent() = default;
@@ -292,8 +378,11 @@ void LockAgent::hold(ContainerId container, Extent extent, bool exclusive,
 Result<> LockAgent::release(uint64_t held) {
   return impl_->release(held);
 }
-void LockAgent::revoke(uint64_t container, uint64_t lock) {
-  impl_->revoke(ContainerId(container), lockmgr::LockHandle(lock));
+void LockAgent::refused(ContainerId container, uint64_t lock) {
+  impl_->refused(container, lock);
+}
+void LockAgent::revoke(const wire::RevokeT& revoke) {
+  impl_->revoke(revoke);
 }
 void LockAgent::service_restarted() {
   impl_->service_restarted();

@@ -30,6 +30,8 @@ struct LockUse {
   std::shared_ptr<void> hold;
 };
 
+LockReport to_lock_report(const wire::LocksShownT& shown);
+
 class LockAgent {
  public:
   explicit LockAgent(Session& session);
@@ -51,8 +53,12 @@ class LockAgent {
   void hold(ContainerId container, Extent extent, bool exclusive, std::function<void(Result<uint64_t>)> done);
   Result<> release(uint64_t held);
 
+  // The service refused a write under this lock: it is not held any more.
+  void refused(ContainerId container, uint64_t lock);
+
   // What the service says.
-  void revoke(uint64_t container, uint64_t lock);
+  void revoke(const wire::RevokeT& revoke);
+  // Has the locks replayed with the recovery of the files. Those that another took meanwhile are lost.
   void service_restarted();
   void fenced();
 

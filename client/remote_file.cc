@@ -339,6 +339,7 @@ class RemoteFile final : public File, public Recoverable {
                   // The lock went with a restart of the service, or to another client after a revoke: take
                   // one again.
                   if (written.error().code == ErrorCode::kConflict && use.id != 0 && attempts > 1) {
+                    core_.locks.refused(target_.container, use.id);
                     return send_write(batch, buffer, sums, attempts - 1, finished);
                   }
                   finished(fail(written.error()));

@@ -203,8 +203,7 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
   }
   auto message = std::move(*decoded);
   if (message->body.type == wire::Body::Revoke) {
-    const auto& revoke = *message->body.AsRevoke();
-    if (options_.on_revoke) options_.on_revoke(revoke.container, revoke.lock);
+    if (options_.on_revoke) options_.on_revoke(*message->body.AsRevoke());
     return;
   }
   if (message->id == hello_id_ && state_ == State::kConnecting) {

@@ -44,7 +44,7 @@ class Session final : public transport::Handler {
         locate;  // where the service is now; asked before every connection
     uint64_t unavailable_after_ms = 30'000;
     uint64_t retry_ms = 50;  // between attempts to connect
-    std::function<void(uint64_t container, uint64_t lock)> on_revoke;
+    std::function<void(const wire::RevokeT&)> on_revoke;
     std::function<void()>
         on_new_boot;  // the service was restarted: it knows no lock of ours, but may be asked again
     std::function<void()> on_fenced;  // the service gave us up: what we held and asked for is gone

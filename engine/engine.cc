@@ -29,6 +29,9 @@ class EngineImpl final : public Engine {
         reader_(context_, files_),
         names_(context_, files_, locks_),
         boot_(secrets_.next()) {
+    files_.on_recovered([this](const Request& request, const OpenFile& file, const wire::RecoverT& ask) {
+      locks_.replay(request.session, file.container, ask);
+    });
     parts.transport.set_handler(this);
     parts.transport.post([this] {
       tick();
@@ -67,6 +70,7 @@ class EngineImpl final : public Engine {
     now.degraded_blocks = context_.parts.store.degraded_blocks();
     now.sessions_evicted = context_.evicted;
     now.requests_refused = context_.refused_messages;
+    now.locks = locks_.totals();
     return now;
   }
 
@@ -151,6 +155,7 @@ class EngineImpl final : public Engine {
     welcome.pool = context_.options.pool_id;
     welcome.lease_ms = context_.options.lease_ms;
     const SessionId id = session->id;
+    if (!resumed && ask.resume != 0) locks_.session_replaces(SessionId(ask.resume), id);
     if (!context_.parts.transport.send(peer, protocol::encode(message.id, std::move(welcome)))) {
       return refuse_peer(peer, "it does not take its answers");
     }
@@ -159,6 +164,7 @@ class EngineImpl final : public Engine {
 
   void dispatch(const Request& request, const Message& message) {
     const protocol::Body& body = message->body;
+    if (body.type != wire::Body::Recover) locks_.recovery_is_over_for(request.session);
     switch (body.type) {
       case wire::Body::Renew:
         return context_.answer(request, wire::DoneT{});
@@ -197,6 +203,8 @@ class EngineImpl final : public Engine {
         return files_.counter(request, *body.AsCounter());
       case wire::Body::Lock:
         return locks_.lock(request, *body.AsLock());
+      case wire::Body::Locks:
+        return locks_.show(request, *body.AsLocks());
       case wire::Body::Unlock:
         return locks_.unlock(request, *body.AsUnlock());
       default:

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "burst_buffer/drain.h"
@@ -30,6 +31,19 @@ struct Options {
       30'000;  // how long a write waits for the drain when the hot tier is full, then ENOSPC
 };
 
+// What the locks of one file did since the service started. As of at most some seconds ago.
+struct LockCounters {
+  std::string path;
+  uint64_t held = 0;
+  uint64_t waiting = 0;
+  uint64_t grants = 0;
+  uint64_t expansions = 0;
+  uint64_t revokes = 0;
+  uint64_t ahead_dropped = 0;  // extents asked ahead that met a conflict
+  uint64_t waits = 0;
+  uint64_t wait_ms = 0;
+};
+
 struct Counters {
   uint64_t sessions = 0;
   uint64_t clients = 0;  // of those, connected at this moment
@@ -41,7 +55,8 @@ struct Counters {
   uint64_t syncs = 0;
   uint64_t degraded_blocks = 0;
   uint64_t sessions_evicted = 0;
-  uint64_t requests_refused = 0;  // messages that the protocol does not allow
+  uint64_t requests_refused = 0;    // messages that the protocol does not allow
+  std::vector<LockCounters> locks;  // of files that had any, by path
 };
 
 // The parts an engine works over. All outlive it.

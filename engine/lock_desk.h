@@ -10,6 +10,10 @@
 namespace sluice::engine {
 
 // The lock manager's server side, reached through messages. Loop thread.
+//
+// Which sessions may hold locks is in the metastore before they are granted the first: that is whom a service
+// that starts again waits for. The names of locks on the wire are of one run of the service. A lock that was
+// replayed keeps its old name towards its client.
 class LockDesk {
  public:
   LockDesk(Context& context, OpenFiles& files);
@@ -23,10 +27,21 @@ class LockDesk {
   Result<> check(SessionId session, const OpenFile& file, uint64_t lock,
                  const std::vector<wire::Extent>& extents);
 
+  // After a restart of the service. A session's locks come with the recovery of its files; the first thing
+  // that it says besides tells that all came. Nothing new is granted until every session that held locks
+  // before the restart has come that far, or the recovery window is over.
+  void session_replaces(SessionId before, SessionId now);
+  void replay(SessionId session, ContainerId container, const wire::RecoverT& recover);
+  void recovery_is_over_for(SessionId session);
+
   void session_gone(SessionId session, bool evicted);
   // It came back over another connection: what was asked back meanwhile is asked again.
   void session_back(SessionId session);
   void container_removed(ContainerId container);
+
+  // Who may read the file may see its locks.
+  void show(const Request& request, const wire::LocksT& ask);
+  std::vector<LockCounters> totals() const;  // any thread
   void tick();
 
  private:

@@ -295,6 +295,7 @@ void OpenFiles::recovered(const Request& request, const Message& message, Found 
                                         "down; the file stands at its last sync");
     file->broken = lost.mark_data_loss();
   }
+  if (tell_recovered_) tell_recovered_(request, *file, ask);
   context_.answer(request, wire::DoneT{});
 }
 

@@ -64,6 +64,11 @@ class OpenFiles {
   void write_began(OpenFile& file) { ++file.writes_under_way; }
   void write_ended(HandleId handle);
 
+  // Told of each Recover that was accepted, before it is answered.
+  void on_recovered(std::function<void(const Request&, const OpenFile&, const wire::RecoverT&)> tell) {
+    tell_recovered_ = std::move(tell);
+  }
+
   // A session said goodbye, or was evicted: what it owned is dropped; what it shared can, if it was evicted,
   // no longer commit.
   void session_gone(SessionId session, bool evicted);
@@ -95,6 +100,7 @@ class OpenFiles {
   SeededRng secrets_;
   std::map<HandleId, OpenFile> files_;
   std::map<HandleId, TxnId> unclaimed_;  // open transactions of before the restart
+  std::function<void(const Request&, const OpenFile&, const wire::RecoverT&)> tell_recovered_;
   bool recovering_ = true;
 };
 

@@ -111,9 +111,18 @@ void Writer::fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& sl
 }
 
 void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab) {
-  const OpenFile* file = files_.find(HandleId(write.message->body.AsWrite()->handle));
+  const wire::WriteT& asked = *write.message->body.AsWrite();
+  const OpenFile* file = files_.find(HandleId(asked.handle));
   const auto container = file == nullptr ? ContainerId(0) : file->container;
   const std::string path = file == nullptr ? std::string("the file") : file->path;
+  // Asked again after the bytes came: an evicted client's write must not land on what another was granted.
+  if (file != nullptr) {
+    if (auto held = locks_.check(write.request.session, *file, asked.lock, asked.extents); !held) {
+      context_.parts.hot.cancel(slab);
+      files_.write_ended(HandleId(asked.handle));
+      return context_.refuse(write.request, held.error());
+    }
+  }
   context_.off_loop(
       write.message->body.AsWrite()->handle,
       [this, message = write.message, txn, slab, container, path]() -> Result<uint64_t> {

@@ -491,14 +491,18 @@ void LockCache::forget_file_if_done(ContainerId container) {
   files_.erase(at);
 }
 
-void LockCache::on_revoke(ContainerId container, LockHandle handle) {
-  const auto at = by_handle_.find({container, handle});
-  // Already given back: the two messages crossed.
-  if (at == by_handle_.end()) return;
-  ++file(container).counts.revokes;
-  end_idle(at->second);
-  entries_[at->second].revoked = true;
-  settle(at->second);
+void LockCache::on_revoke(ContainerId container, std::span<const LockHandle> handles) {
+  release_together([&] {
+    for (const LockHandle handle : handles) {
+      const auto at = by_handle_.find({container, handle});
+      // Already given back: the two messages crossed.
+      if (at == by_handle_.end()) continue;
+      ++file(container).counts.revokes;
+      end_idle(at->second);
+      entries_[at->second].revoked = true;
+      settle(at->second);
+    }
+  });
 }
 
 std::vector<uint32_t> LockCache::entries_of(const File& file) const {

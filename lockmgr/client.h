@@ -134,7 +134,8 @@ class LockCache {
   // What the server says. Requests and locks that are not known are answered by giving them back, or ignored.
   void on_answer(RequestId request, ContainerId container, const std::vector<ExtentAnswer>& answers);
   void on_error(RequestId request, const Error& error);
-  void on_revoke(ContainerId container, LockHandle handle);
+  void on_revoke(ContainerId container, std::span<const LockHandle> handles);
+  void on_revoke(ContainerId container, LockHandle handle) { on_revoke(container, {&handle, 1}); }
 
   LockCounts counts(ContainerId container) const;
   const LockStrategy* strategy(ContainerId container) const;  // null when nothing was asked for yet

@@ -93,6 +93,50 @@ void LockServer::expire() {
     for (const SessionId id : silent) evict(id);
   }
   if (recovering_ && recovery_is_over()) end_recovery();
+  relieve();
+}
+
+size_t LockServer::used_bytes() const {
+  size_t locks = 0;
+  for (const auto& [id, container] : containers_)
+    locks += container->table.granted_count() + container->table.waiting_count();
+  return locks * kBytesPerLock;
+}
+
+// Those that hold the most give back first, what was asked ahead before the rest.
+void LockServer::relieve() {
+  short_of_memory_ = used_bytes() > options_.memory_limit_bytes;
+  if (!short_of_memory_) return;
+  std::vector<std::pair<size_t, ContainerId>> by_size;
+  for (const auto& [id, container] : containers_) by_size.emplace_back(container->table.granted_count(), id);
+  std::sort(by_size.rbegin(), by_size.rend());
+  size_t left = kReclaimBatch;
+  for (const auto& [locks, id] : by_size) {
+    const size_t asked = reclaim(id, std::min(left, locks / 2 + 1));
+    left -= asked;
+    if (left == 0) return;
+  }
+}
+
+LockServerCounts& LockServer::counts_of(ContainerId id) {
+  if (counts_.size() >= kMaxCounted && !counts_.contains(id)) {
+    // Those of a container that nobody uses go; the others are bounded by what is open.
+    const auto unused = std::find_if(counts_.begin(), counts_.end(),
+                                     [&](const auto& counted) { return !containers_.contains(counted.first); });
+    if (unused != counts_.end()) counts_.erase(unused);
+  }
+  return counts_[id];
+}
+
+void LockServer::count_grants(ContainerId id, const std::vector<Extent>& asked,
+                              const std::vector<ExtentAnswer>& answers) {
+  LockServerCounts& counts = counts_of(id);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].answer == LockAnswer::kDropped) ++counts.ahead_dropped;
+    if (answers[i].answer != LockAnswer::kGranted) continue;
+    ++counts.grants;
+    counts.expansions += answers[i].extent != asked[i] ? 1 : 0;
+  }
 }
 
 std::optional<uint64_t> LockServer::next_deadline_ms() const {
@@ -165,6 +209,10 @@ bool LockServer::within_limits(SessionId id, Session& session, const LockAsk& as
             .mark_retryable());
     return false;
   }
+  if (speculative && short_of_memory_) {
+    answer_dropped(id, ask, LockBlocker::kLimit);
+    return false;
+  }
   if (session.locks + ask.extents.size() <= kMaxLocksPerSession) {
     session.reclaimed_at = 0;
     return true;
@@ -197,10 +245,12 @@ void LockServer::carry_out(SessionId id, Session& session, const LockAsk& ask) {
     const size_t granted = granted_among(reply.extents);
     if (reply.waiting || granted > 0) session.containers.insert(ask.container);
     if (reply.waiting) {
-      session.waiting[ask.id] = {ask.container, reply.ticket};
+      session.waiting[ask.id] = {ask.container, reply.ticket, clock_.now_ms(), ask.extents};
       container.requests[reply.ticket] = ask.id;
     } else {
       session.locks += granted;
+      if ((ask.flags & kSpeculative) != 0) counts_of(ask.container).ahead_extents += ask.extents.size();
+      count_grants(ask.container, ask.extents, reply.extents);
       outbox_.send_grant(id, ask.id, ask.container, reply.extents);
     }
     deliver(ask.container, container, events);
@@ -215,10 +265,16 @@ void LockServer::deliver(ContainerId id, Container& container, const LockEvents&
     const RequestId request = at->second;
     container.requests.erase(at);
     Session& session = sessions_.at(session_of(grant.owner));
+    const Pending waited = std::move(session.waiting.at(request));
     session.waiting.erase(request);
+    LockServerCounts& counts = counts_of(id);
+    ++counts.waits;
+    counts.wait_ms += clock_.now_ms() - waited.since_ms;
+    count_grants(id, waited.extents, grant.extents);
     session.locks += granted_among(grant.extents);
     outbox_.send_grant(session_of(grant.owner), request, id, grant.extents);
   }
+  if (!events.revokes.empty()) counts_of(id).revokes += events.revokes.size();
   for (const LockRevoke& revoke : events.revokes) {
     outbox_.send_revoke(session_of(revoke.owner), id, revoke.handle, revoke.extent);
   }
@@ -333,6 +389,10 @@ Result<> LockServer::finish_replay(SessionId session) {
   return {};
 }
 
+void LockServer::stop_recovery() {
+  if (recovering_) end_recovery();
+}
+
 bool LockServer::recovery_is_over() const {
   return clock_.now_ms() >= recovery_deadline_ms_;
 }
@@ -380,6 +440,7 @@ size_t LockServer::reclaim(ContainerId container, size_t limit) {
       if (lock.ordinary == ordinary && found->second->table.reclaim(lock.handle, events)) ++asked;
     }
   }
+  counts_of(container).reclaimed += asked;
   deliver(container, *found->second, events);
   return asked;
 }
@@ -389,6 +450,7 @@ void LockServer::remove_container(ContainerId id) {
   if (at == containers_.end()) return;
   const std::unique_ptr<Container> gone = std::move(at->second);
   containers_.erase(at);
+  counts_.erase(id);
   first_generation_ = std::max(first_generation_, gone->table.next_generation());
   for (const LockInfo& lock : gone->table.locks()) --sessions_.at(session_of(lock.owner)).locks;
   for (const LockWaiterInfo& waiter : gone->table.waiters()) {

@@ -28,6 +28,18 @@ class LockOutbox {
   virtual void session_evicted(SessionId session) = 0;
 };
 
+// What the locks of one container did. Kept while it has locks or waiting requests, and for a while after.
+struct LockServerCounts {
+  uint64_t grants = 0;
+  uint64_t expansions = 0;  // of those, larger than asked for
+  uint64_t revokes = 0;
+  uint64_t reclaimed = 0;  // of those, with nobody waiting for the lock
+  uint64_t ahead_extents = 0;
+  uint64_t ahead_dropped = 0;
+  uint64_t waits = 0;  // requests that had to wait and were granted
+  uint64_t wait_ms = 0;
+};
+
 // The locks of many containers and the sessions that hold them.
 //
 // Thread rule: one thread. Nothing here blocks. Time is the Clock's, in milliseconds.
@@ -58,7 +70,11 @@ class LockServer {
     uint64_t lease_ms = 30'000;  // 0: leases are kept elsewhere, which calls evict()
     // A server that starts again starts elsewhere, so that no old handle names a new lock. Not 0.
     uint32_t first_generation = 1;
+    // Above this the tables ask for locks back and drop what is asked ahead, until they are below again.
+    size_t memory_limit_bytes = size_t{256} << 20;
   };
+  static constexpr size_t kBytesPerLock = 128;
+  static constexpr size_t kMaxCounted = 1024;  // containers whose counts are kept
 
   // `clock` and `outbox` must outlive the server.
   LockServer(const Clock& clock, LockOutbox& outbox, Options options);
@@ -72,7 +88,8 @@ class LockServer {
   void close_session(SessionId session);
   // The same, but the client did not agree: session_evicted() is told first.
   void evict(SessionId session);
-  // Evicts whoever's lease ended and ends the recovery window when its time has come. Call it by a timer.
+  // Evicts whoever's lease ended, ends the recovery window when its time has come, and asks for locks back when
+  // they take too much memory. Call it by a timer.
   void expire();
   // When expire() has something to do next, if ever.
   std::optional<uint64_t> next_deadline_ms() const;
@@ -102,6 +119,8 @@ class LockServer {
                                          std::span<const HeldLock> held);
   // The session has replayed all it had.
   Result<> finish_replay(SessionId session);
+  // Everybody who could replay has done so, as far as somebody else knows: the window ends before its time.
+  void stop_recovery();
   bool recovering() const { return recovering_; }
 
   // Asks up to `limit` locks of a container back, those asked ahead before the others. Answers how many.
@@ -113,11 +132,16 @@ class LockServer {
   const LockTable* table(ContainerId container) const;  // until the next call that changes anything
   size_t session_count() const { return sessions_.size(); }
   size_t lock_count(SessionId session) const;
+  const std::map<ContainerId, LockServerCounts>& counts() const { return counts_; }
+  // What locks and waiting requests take. The tables keep some of what they once took, for the next ones.
+  size_t used_bytes() const;
 
  private:
   struct Pending {
     ContainerId container;
     Ticket ticket;
+    uint64_t since_ms = 0;
+    std::vector<Extent> extents;
   };
   struct Session {
     uint64_t expires_ms = 0;
@@ -144,6 +168,10 @@ class LockServer {
   Result<Session*> heard_of(SessionId session);
   Container& container_for(ContainerId id);
   void drop_if_idle(ContainerId id);
+  LockServerCounts& counts_of(ContainerId id);
+  void count_grants(ContainerId id, const std::vector<Extent>& asked,
+                    const std::vector<ExtentAnswer>& answers);
+  void relieve();
   void carry_out(SessionId id, Session& session, const LockAsk& ask);
   bool within_limits(SessionId id, Session& session, const LockAsk& ask);
   void answer_dropped(SessionId id, const LockAsk& ask, LockBlocker blocker);
@@ -159,6 +187,8 @@ class LockServer {
   const Options options_;
   std::map<SessionId, Session> sessions_;
   std::map<ContainerId, std::unique_ptr<Container>> containers_;
+  std::map<ContainerId, LockServerCounts> counts_;
+  bool short_of_memory_ = false;
   uint32_t first_generation_;  // of the next new table
   bool recovering_ = false;
   uint64_t recovery_deadline_ms_ = 0;

@@ -289,6 +289,56 @@ TEST_F(LockServerTest, session_ids_are_checked) {
   EXPECT_EQ(server_.finish_replay(SessionId(5)).error().code, ErrorCode::kFenced);
 }
 
+TEST_F(LockServerTest, it_counts_for_each_container_what_its_locks_did) {
+  ask(kA, ext(0, 10), kBlocking);
+  ask(kB, ext(20, 30), kSpeculative | kNoExpand);
+  ask(kB, ext(20, 30));
+  clock_.now += 7;
+  release(kA, out_.revoked.at(0));
+  const LockServerCounts& counts = server_.counts().at(kFile);
+  EXPECT_EQ(counts.grants, 2u);
+  EXPECT_EQ(counts.expansions, 1u);
+  EXPECT_EQ(counts.revokes, 1u);
+  EXPECT_EQ(counts.ahead_extents, 1u);
+  EXPECT_EQ(counts.ahead_dropped, 1u);
+  EXPECT_EQ(counts.waits, 1u);
+  EXPECT_EQ(counts.wait_ms, 7u);
+  for (uint64_t i = 0; i < 2 * LockServer::kMaxCounted; ++i) {
+    const ContainerId other(100 + i);
+    release(kA, take(kA, ext(0, 10), LockMode::kPw, other), other);
+  }
+  EXPECT_LE(server_.counts().size(), LockServer::kMaxCounted);
+  EXPECT_TRUE(server_.counts().contains(kFile)) << "it has locks";
+}
+
+TEST_F(LockServerTest, short_of_memory_it_asks_for_locks_back_and_takes_nothing_ahead_until_there_is_room) {
+  LockServer small{clock_, out_, {.lease_ms = 0, .memory_limit_bytes = 64 << 10}};
+  ASSERT_TRUE(small.open_session(kA));
+  std::vector<Extent> window;
+  for (uint64_t i = 0; i < 1000; ++i) window.push_back(ext(i * 10, i * 10 + 5));
+  const auto ahead = [&](std::vector<Extent> extents) {
+    return small.request(kA,
+                         {RequestId(++request_), kFile, LockMode::kPw, GroupId(0), kSpeculative, extents});
+  };
+  ASSERT_TRUE(ahead(window));
+  ASSERT_GT(small.used_bytes(), size_t{64} << 10);
+  out_.revoked.clear();
+  small.expire();
+  EXPECT_THAT(out_.revoked, testing::Not(IsEmpty()));
+  ASSERT_TRUE(ahead({ext(100'000, 100'001)}));
+  EXPECT_EQ(out_.last.at(0).answer, LockAnswer::kDropped);
+  EXPECT_EQ(out_.last.at(0).blocker, LockBlocker::kLimit);
+  ASSERT_TRUE(small.request(
+      kA, {RequestId(++request_), kFile, LockMode::kPw, GroupId(0), kExact, {ext(200'000, 200'001)}}));
+  EXPECT_EQ(out_.last.at(0).answer, LockAnswer::kGranted) << "what is needed now is granted all the same";
+  for (int i = 0; i < 100 && small.used_bytes() > (size_t{64} << 10); ++i) {
+    ASSERT_TRUE(small.release(kA, kFile, std::exchange(out_.revoked, {})));
+    small.expire();
+  }
+  ASSERT_TRUE(ahead({ext(100'000, 100'001)}));
+  EXPECT_EQ(out_.last.at(0).answer, LockAnswer::kGranted);
+}
+
 class RecoveryTest : public LockServerTest {
  protected:
   LockHandle replay(SessionId session, Extent extent, LockMode mode = LockMode::kPw) {
@@ -329,6 +379,16 @@ TEST_F(RecoveryTest, who_does_not_come_back_in_time_is_evicted) {
   server_.expire();
   EXPECT_FALSE(server_.recovering());
   EXPECT_THAT(out_.take(), ElementsAre("evicted 20", "grant 10 #1 granted"));
+}
+
+TEST_F(RecoveryTest, it_ends_before_its_time_when_somebody_knows_that_all_came) {
+  server_.begin_recovery(clock_.now + 50, {});
+  ask(kB, ext(0, 10));
+  EXPECT_THAT(out_.take(), IsEmpty());
+  server_.stop_recovery();
+  EXPECT_FALSE(server_.recovering());
+  EXPECT_THAT(out_.take(), ElementsAre("grant 20 #1 granted"));
+  server_.stop_recovery();
 }
 
 TEST_F(RecoveryTest, the_second_of_two_conflicting_replays_is_lost_and_said_so) {

@@ -65,6 +65,17 @@ Result<> check_open(const wire::OpenT& open) {
   return check_path(open.path);
 }
 
+Result<> check_recover(const wire::RecoverT& recover) {
+  if (recover.access > wire::Access::MAX) return refuse("an unknown access mode");
+  if (recover.locks.size() > kMaxHeldLocks) return refuse("more locks than one message may put back");
+  for (const auto& lock : recover.locks) {
+    const Extent extent{Offset(lock.extent().begin()), Offset(lock.extent().end())};
+    if (!extent.valid() || extent.empty())
+      return refuse("a held lock's extent is empty, backwards or beyond the largest file");
+  }
+  return {};
+}
+
 Result<> check_lock(const wire::LockT& lock) {
   if (lock.extents.empty()) return refuse("a lock request without extents");
   if (lock.extents.size() > kMaxExtentsPerRequest)
@@ -105,11 +116,16 @@ Result<> check_meaning(const Body& body) {
       return check_path(body.AsAwaitDrained()->path);
     case wire::Body::Explain:
       return check_path(body.AsExplain()->path);
+    case wire::Body::Locks:
+      return check_path(body.AsLocks()->path);
+    case wire::Body::LocksShown:
+      if (body.AsLocksShown()->locks.size() > kMaxLocksShown)
+        return refuse("more locks than are shown at a time");
+      return {};
     case wire::Body::Open:
       return check_open(*body.AsOpen());
     case wire::Body::Recover:
-      if (body.AsRecover()->access > wire::Access::MAX) return refuse("an unknown access mode");
-      return {};
+      return check_recover(*body.AsRecover());
     case wire::Body::Opened:
       if (body.AsOpened()->info == nullptr) return refuse("an opened file without its facts");
       return {};
@@ -130,6 +146,10 @@ Result<> check_meaning(const Body& body) {
     case wire::Body::Unlock:
       if (body.AsUnlock()->locks.size() > kMaxUnlocks)
         return refuse("more locks than one message may give back");
+      return {};
+    case wire::Body::Revoke:
+      if (body.AsRevoke()->more.size() > kMaxUnlocks)
+        return refuse("more locks than one message may ask back");
       return {};
     case wire::Body::Listed:
       for (const auto& file : body.AsListed()->files) {
@@ -182,6 +202,8 @@ bool structs_aligned(const wire::Message& message) {
   if (const auto* read = message.body_as_Read())
     return aligned(read->extents()) && aligned(read->destination());
   if (const auto* lock = message.body_as_Lock()) return aligned(lock->extents());
+  if (const auto* shown = message.body_as_LocksShown()) return aligned(shown->locks());
+  if (const auto* recover = message.body_as_Recover()) return aligned(recover->locks());
   if (const auto* granted = message.body_as_Granted()) return aligned(granted->answers());
   return true;
 }

@@ -18,6 +18,8 @@ inline constexpr size_t kMaxExtentsPerRequest = 1024;
 inline constexpr uint64_t kMaxRequestBytes = 8 * 1024 * 1024;  // of bulk data in one Write or Read
 inline constexpr size_t kMaxInlineBytes = 32 * 1024;           // bulk data inside the message itself
 inline constexpr size_t kMaxUnlocks = 4096;                    // locks given back by one message
+inline constexpr size_t kMaxHeldLocks = 4096;                  // locks put back by one Recover
+inline constexpr size_t kMaxLocksShown = 1024;                 // in one LocksShown
 inline constexpr size_t kListPage = 100;                       // files in one Listed
 
 using Body = wire::BodyUnion;

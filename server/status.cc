@@ -65,6 +65,22 @@ void add_target_metrics(MetricsText& text, const std::vector<storage::TargetStat
   for (const auto& target : targets) text.sample("target_free_bytes", labels(target), target.bytes_free);
 }
 
+json locks_json(const std::vector<engine::LockCounters>& files) {
+  json list = json::array();
+  for (const auto& file : files) {
+    list.push_back({{"file", file.path},
+                    {"held", file.held},
+                    {"waiting", file.waiting},
+                    {"grants", file.grants},
+                    {"expansions", file.expansions},
+                    {"revokes", file.revokes},
+                    {"dropped_ahead", file.ahead_dropped},
+                    {"waits", file.waits},
+                    {"wait_s", static_cast<double>(file.wait_ms) / 1000}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string service_state(const StatusSnapshot& snapshot) {
@@ -120,6 +136,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
         {"drain", snapshot.config.drain}}},
       {"targets", std::move(targets)},
       {"missing_shards", snapshot.missing_shards},
+      {"locks", locks_json(counters.locks)},
       {"hot",
        {{"path", snapshot.hot_path},
         {"medium", snapshot.hot_medium},

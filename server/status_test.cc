@@ -57,6 +57,22 @@ TEST(Status, APathThatIsNotUtf8StillMakesJson) {
   EXPECT_TRUE(nlohmann::json::accept(status_json(snapshot)));
 }
 
+TEST(Status, TheLocksOfEachFileAreCounted) {
+  auto snapshot = sample();
+  engine::LockCounters locks;
+  locks.path = "/a";
+  locks.grants = 7;
+  locks.ahead_dropped = 2;
+  locks.wait_ms = 1500;
+  snapshot.counters.locks.push_back(locks);
+  const auto told = nlohmann::json::parse(status_json(snapshot))["locks"];
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0]["file"], "/a");
+  EXPECT_EQ(told[0]["grants"], 7);
+  EXPECT_EQ(told[0]["dropped_ahead"], 2);
+  EXPECT_EQ(told[0]["wait_s"], 1.5);
+}
+
 TEST(Status, ShardsToBePutBackAreDegraded) {
   auto snapshot = sample();
   snapshot.missing_shards = 3;

@@ -36,7 +36,7 @@ struct AllOptions {
   RunOptions run;
   bool metrics = false;
   ListOptions list;
-  PathsOptions stat, remove, explain, persist;
+  PathsOptions stat, remove, explain, persist, locks;
   CopyCommandOptions copy;
   std::string script_file, dump_file;
 };
@@ -134,6 +134,8 @@ void define_looking_commands(CLI::App& app, AllOptions& all) {
       add(app, "locktable", "Try out requests on a lock table of its own",
           "printf 'grant a PW 0 100\\ntry b PW 50 60\\nshow\\n' | sluice locktable", nullptr, false);
   table->add_option("SCRIPT", all.script_file, "Commands, one a line (stdin); see lockmgr/text.h");
+  add_paths(app, "locks", "Show who holds and waits for locks of files, and what their locks did",
+            "sluice locks --json /ckpt.0001", all.locks, true);
   CLI::App* dump = add(app, "dump", "Print a hot tier's log or a shard's header; the service must be stopped",
                        "sluice dump ~/pool/hot/hot.pool", nullptr, false);
   dump->add_option("FILE", all.dump_file, "POOL/hot/hot.pool, or a file in POOL/targets/tN/shards")
@@ -153,6 +155,7 @@ int dispatch(const std::string& name, const AllOptions& all) {
   if (name == "cp") return run_copy(all.copy);
   if (name == "rm") return run_remove(all.remove);
   if (name == "explain") return run_explain(all.explain);
+  if (name == "locks") return run_locks(all.locks);
   if (name == "locktable") return run_lock_table(all.script_file);
   if (name == "dump") return run_dump(all.dump_file);
   return run_persist(all.persist);

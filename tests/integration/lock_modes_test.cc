@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -159,6 +160,40 @@ TEST_F(LockModeOfAFile, auto_says_none_when_alone_and_locks_when_others_write_th
   ASSERT_TRUE(member);
   EXPECT_EQ((*member)->lock_mode(), "auto");
   EXPECT_EQ(hint_of(**member, "sluice_lock_reason"), hint_of(*other, "sluice_lock_reason"));
+}
+
+TEST_F(LockModeOfAFile, who_holds_and_who_waits_is_shown_with_what_the_locks_did) {
+  const auto one = connect();
+  const auto two = connect();
+  auto holder = open(one, "standard");
+  auto other = open(two, "standard");
+  const auto lock = holder->lock({Offset(0), Offset(10)}, true);
+  ASSERT_TRUE(lock);
+  std::thread waiter([&] {
+    const auto got = other->lock({Offset(5), Offset(7)}, false);
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(other->unlock(*got));
+  });
+  client::LockReport report;
+  do {
+    report = connect()->locks("/shared").value();
+  } while (report.waiting == 0);
+  EXPECT_EQ(report.held, 1u);
+  EXPECT_EQ(report.revoked, 1u);
+  ASSERT_EQ(report.locks.size(), 2u);
+  EXPECT_EQ(report.locks[0].mode, "PW");
+  EXPECT_TRUE(report.locks[0].revoked);
+  EXPECT_EQ(report.locks[0].pid, static_cast<uint32_t>(::getpid()));
+  EXPECT_TRUE(report.locks[1].waiting);
+  EXPECT_EQ(report.locks[1].mode, "PR");
+  EXPECT_EQ(report.locks[1].extent, (Extent{Offset(5), Offset(7)}));
+  ASSERT_TRUE(holder->unlock(*lock));
+  waiter.join();
+  report = connect()->locks("/shared").value();
+  EXPECT_EQ(report.waits, 1u);
+  EXPECT_EQ(report.revokes, 1u);
+  EXPECT_EQ(report.grants, 2u);
+  EXPECT_THAT(connect()->locks("/nothing").error().message, HasSubstr("/nothing does not exist"));
 }
 
 TEST_F(LockModeOfAFile, what_the_locks_did_is_told_at_close) {

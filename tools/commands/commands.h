@@ -85,6 +85,7 @@ int run_copy(const CopyCommandOptions& options);
 int run_remove(const PathsOptions& options);
 int run_explain(const PathsOptions& options);
 int run_persist(const PathsOptions& options);
+int run_locks(const PathsOptions& options);
 int run_preload();
 int run_libs();
 int run_doctor(const Common& options);
