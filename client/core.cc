@@ -27,7 +27,7 @@ bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition
                               const std::function<bool()>& done) {
   if (drive_) {
     wait(lock, ready, done);
-    return true;
+    return done();
   }
   constexpr auto kLook = std::chrono::milliseconds(500);
   while (!ready.wait_for(lock, kLook, done)) {
@@ -39,8 +39,12 @@ bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition
 void Core::wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                 const std::function<bool()>& done) {
   if (!drive_) return ready.wait(lock, done);
+  std::mutex& mutex = *lock.mutex();
   lock.unlock();
-  drive_(done);
+  drive_([&] {
+    const std::lock_guard again(mutex);
+    return done();
+  });
   lock.lock();
 }
 

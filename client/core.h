@@ -17,8 +17,8 @@ namespace sluice::client {
 class Core {
  public:
   // `loop_runs`: false before the loop started and after it ended; a caller does not wait for a loop that
-  // will not answer. `drive`, for simulation: runs the one loop until the predicate holds. Without it another
-  // thread runs the loop.
+  // will not answer. `drive`: does the loop's work on the calling thread until the predicate holds, or the
+  // loop ended. Without it the caller sleeps while another thread runs the loop.
   using Drive = std::function<void(const std::function<bool()>&)>;
 
   Core(transport::Transport& transport, Session::Options options, std::function<bool()> loop_runs,

@@ -61,7 +61,7 @@ void Session::tell(protocol::Body body) {
 
 void Session::connect() {
   if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
-  auto address = options_.locate();
+  auto address = options_.locate(failures_);
   if (!address) return retry_later(address.error());
   auto peer = transport_.connect(*address);
   if (!peer) return retry_later(peer.error());
@@ -93,6 +93,7 @@ void Session::away(const Error& why) {
 
 void Session::retry_later(const Error& why) {
   state_ = State::kAway;
+  ++failures_;
   if (transport_.now_ms() - *away_since_ms_ >= options_.unavailable_after_ms) return give_up(why);
   if (retry_scheduled_) return;
   retry_scheduled_ = true;
@@ -172,6 +173,7 @@ void Session::recover_files() {
 void Session::ready() {
   state_ = State::kReady;
   must_recover_ = false;
+  failures_ = 0;
   away_since_ms_.reset();
   std::vector<uint64_t> waiting;
   for (const auto& [id, call] : calls_) waiting.push_back(id);

@@ -40,8 +40,8 @@ class Recoverable {
 class Session final : public transport::Handler {
  public:
   struct Options {
-    std::function<Result<transport::Address>()>
-        locate;  // where the service is now; asked before every connection
+    // Where the service is now. Asked before every connection, with the number of attempts since the last one.
+    std::function<Result<transport::Address>(unsigned failures)> locate;
     uint64_t unavailable_after_ms = 30'000;
     uint64_t retry_ms = 50;  // between attempts to connect
     std::function<void(uint64_t container, uint64_t lock)> on_revoke;
@@ -110,6 +110,7 @@ class Session final : public transport::Handler {
   uint64_t boot_ = 0;
   uint64_t lease_ms_ = 0;
   std::optional<uint64_t> away_since_ms_;
+  unsigned failures_ = 0;  // to connect, since the last connection
   bool retry_scheduled_ = false;
   bool renewing_ = false;
   bool must_recover_ = false;         // the service was restarted and has not been told of our open files yet

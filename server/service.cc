@@ -171,10 +171,14 @@ class RunningService final : public Service {
     transport::OfiOptions fabric;
     fabric.node = listen->host;
     fabric.port = listen->port;
+    // Processes of this user on this host come over shared memory, and know by the name that it is for them.
+    fabric.scheme = "any";
+    fabric.local_name = host_name_hash() + fmt::format("-{:016x}", random_u64());
     auto transport = transport::OfiTransport::create(fabric);
     if (!transport) return fail(transport.error());
     transport_ = std::move(*transport);
     address_ = transport_->address().text;
+    local_address_ = transport_->local_address().text;
 
     workers_ = std::make_unique<engine::ThreadWorkers>(kWorkerThreads);
     engine::Options options;
@@ -221,7 +225,7 @@ class RunningService final : public Service {
     file.version = SLUICE_VERSION;
     file.pid = ::getpid();
     file.boot = random_u64();
-    file.addresses = {address_};
+    file.addresses = {address_, local_address_};
     file.control = paths_.control().filename();
     if (auto written = write_service_file(paths_.service(), file); !written) return written;
     log::info("ready: pool {}, class {}, {} targets, hot tier {} ({}, survives a {}), {}",
@@ -265,6 +269,7 @@ class RunningService final : public Service {
   std::atomic<bool> private_{options_.private_service};
   bool stopped_ = false;
   std::string address_;  // a copy: the transport belongs to its loop
+  std::string local_address_;
 
   storage::MetaStore* meta_ = nullptr;  // the store's
   std::unique_ptr<storage::ObjectStore> store_;
