@@ -3,24 +3,52 @@
 #include <chrono>
 
 namespace sluice::client {
-namespace {
 
-Session::Options with_locks(Session::Options options, LockAgent*& agent) {
-  options.on_revoke = [&agent](uint64_t container, uint64_t lock) { agent->revoke(container, lock); };
-  options.on_new_boot = [&agent] { agent->service_restarted(); };
-  options.on_fenced = [&agent] { agent->fenced(); };
+// What the session calls runs on the loop, and so after the construction.
+Session::Options Core::with_hooks(Session::Options options) {
+  options.on_revoke = [this](uint64_t container, uint64_t lock) { locks.revoke(container, lock); };
+  options.on_new_boot = [this] { locks.service_restarted(); };
+  options.on_fenced = [this] {
+    locks.fenced();
+    lane.fenced();
+    transport.post([this] { give_back(false); });
+  };
+  options.on_welcome = [this](const wire::WelcomeT& welcome, transport::PeerId peer) {
+    if (welcome.lane) return lane.attach(transport.lent_files(peer), *welcome.lane);
+    lane.detach();
+  };
+  options.grants = [this] { return lane.held(); };
+  options.on_recall = [this] { give_back(true); };
   return options;
 }
 
-}  // namespace
-
-Core::Core(transport::Transport& loop, Session::Options options, std::function<bool()> loop_runs, Drive drive)
+Core::Core(transport::Transport& loop, Session::Options options, std::function<bool()> loop_runs, Drive drive,
+           RunHere run_here)
     : transport(loop),
-      session(loop, with_locks(std::move(options), agent_)),
+      session(loop, with_hooks(std::move(options))),
       locks(session),
       loop_runs_(std::move(loop_runs)),
-      drive_(std::move(drive)) {
-  agent_ = &locks;
+      drive_(std::move(drive)),
+      run_here_(std::move(run_here)) {}
+
+Result<> Core::on_loop(const std::function<void()>& work) {
+  if (run_here_ && run_here_(work)) return {};
+  auto done = wait_for<bool>([&work](auto told) {
+    work();
+    told(true);
+  });
+  if (!done) return fail(done.error());
+  return {};
+}
+
+void Core::give_back(bool idle) {
+  if (!session.ready_now()) return;  // they stay, for the next time
+  wire::GiveBackT back;
+  back.grants = lane.take_returns(idle);
+  if (back.grants.empty()) return;
+  protocol::Body body;
+  body.Set(std::move(back));
+  session.tell(std::move(body));
 }
 
 bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,

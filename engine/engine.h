@@ -20,6 +20,8 @@
 // Transport::post().
 namespace sluice::engine {
 
+class LaneFile;
+
 struct Options {
   uint64_t pool_id = 0;
   std::string pool_name;       // shown to users
@@ -50,6 +52,7 @@ struct Parts {
   burst_buffer::HotTier& hot;
   storage::ObjectStore& store;
   storage::MetaStore& meta;
+  LaneFile* lane = nullptr;  // none: no process fills the hot tier by itself
 };
 
 class Engine : public transport::Handler {

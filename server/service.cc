@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -15,6 +16,7 @@
 #include "burst_buffer/hot_tier.h"
 #include "burst_buffer/pmem/pmem_domain.h"
 #include "engine/engine.h"
+#include "engine/lane_file.h"
 #include "engine/workers.h"
 #include "server/control.h"
 #include "server/service_file.h"
@@ -97,6 +99,7 @@ class RunningService final : public Service {
     loop_.reset();
     transport_.reset();
     engine_.reset();
+    lane_.reset();
     drain_.reset();
     sink_.reset();
     note_drained();
@@ -155,7 +158,8 @@ class RunningService final : public Service {
     options.size_bytes = config_.hot_bytes;
     options.published = [this](ContainerId id) -> Result<std::optional<burst_buffer::CommitInfo>> {
       auto info = store_->find(id);
-      if (!info && info.error().code == ErrorCode::kNotFound) return std::optional<burst_buffer::CommitInfo>();
+      if (!info && info.error().code == ErrorCode::kNotFound)
+        return std::optional<burst_buffer::CommitInfo>();
       if (!info) return fail(info.error());
       return std::optional(burst_buffer::CommitInfo{info->published, info->size});
     };
@@ -165,12 +169,27 @@ class RunningService final : public Service {
     return {};
   }
 
+  // What processes that may fill the hot tier by themselves get of it.
+  Result<> open_lane(transport::OfiOptions& fabric) {
+    const auto area = hot_->shared_area();
+    if (!area) return {};
+    auto hot_file = open_file(area->path, O_RDWR);
+    if (!hot_file) return fail(hot_file.error());
+    auto lane = engine::LaneFile::open(paths_.lane(), random_u64());
+    if (!lane) return fail(lane.error());
+    hot_file_ = std::move(*hot_file);
+    lane_ = std::move(*lane);
+    fabric.lend = {hot_file_.get(), lane_->readable().get()};
+    return {};
+  }
+
   Result<> start_engine() {
     auto listen = parse_listen(config_.listen);
     if (!listen) return fail(listen.error());
     transport::OfiOptions fabric;
     fabric.node = listen->host;
     fabric.port = listen->port;
+    if (auto lent = open_lane(fabric); !lent) return lent;
     // Processes of this user on this host come over shared memory, and know by the name that it is for them.
     fabric.scheme = "any";
     fabric.local_name = host_name_hash() + fmt::format("-{:016x}", random_u64());
@@ -184,7 +203,7 @@ class RunningService final : public Service {
     engine::Options options;
     options.pool_id = config_.pool_id;
     options.pool_name = paths_.pool.string();
-    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_});
+    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_, lane_.get()});
     sink_ = engine::make_drain_sink(*store_);
     burst_buffer::Drain::Options drain;
     drain.policy = policy_of(config_.drain);
@@ -275,6 +294,8 @@ class RunningService final : public Service {
   std::unique_ptr<storage::ObjectStore> store_;
   std::shared_ptr<burst_buffer::PersistDomain> domain_;
   std::unique_ptr<burst_buffer::HotTier> hot_;
+  UniqueFd hot_file_;
+  std::unique_ptr<engine::LaneFile> lane_;
   std::unique_ptr<transport::OfiTransport> transport_;
   std::unique_ptr<engine::ThreadWorkers> workers_;
   std::unique_ptr<engine::Engine> engine_;

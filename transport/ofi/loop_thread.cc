@@ -130,6 +130,21 @@ class LoopThread::Runner {
     abandoned_ = !ended_changed_.wait_for(lock, std::chrono::seconds(2), [this] { return ended_; });
   }
 
+  bool run_here(const std::function<void()>& work) {
+    {
+      const std::lock_guard lock(turn_mutex_);
+      if (turn_taken_ || !running_ || stopping_) return false;
+      turn_taken_ = true;
+    }
+    work();
+    transport_.run_ready();
+    const std::lock_guard lock(turn_mutex_);
+    turn_taken_ = false;
+    driven_at_ = Steady::now();
+    if (drivers_ > 0) turn_changed_.notify_all();
+    return true;
+  }
+
  private:
   static constexpr uint64_t kLongestWaitMs = 60'000;
   static constexpr uint64_t kLongestDriveMs = 500;  // then `done` is asked again
@@ -219,6 +234,10 @@ LoopThread::LoopThread(OfiTransport& transport) : runner_(std::make_shared<Runne
 
 bool LoopThread::running() const {
   return runner_->running();
+}
+
+bool LoopThread::run_here(const std::function<void()>& work) {
+  return runner_->run_here(work);
 }
 
 bool LoopThread::drive(const std::function<bool()>& done) {

@@ -31,6 +31,9 @@ class LoopThread {
   // what any of them did. `done` is called on the calling thread, between pieces of the loop's work, and must
   // be safe against other callers' turns. False when the loop ended first. Not from the loop's work itself.
   bool drive(const std::function<bool()>& done);
+  // Does `work` as a piece of the loop's work, on this thread, and what else is ready then. False when
+  // another thread has the loop just now, or it ended: nothing was done.
+  bool run_here(const std::function<void()>& work);
   // Whether posted work will run: from start() until stop(), or the end of the process. Any thread.
   bool running() const;
 

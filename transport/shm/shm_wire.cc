@@ -347,7 +347,7 @@ Result<> ShmWire::take_frames(LinkId id, WireEvents& events, bool& any) {
 }
 
 bool ShmWire::collect_ready(int timeout_ms) {
-  std::array<epoll_event, 64> events;
+  std::array<epoll_event, 512> events;
   const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = events[i].data.u64;
