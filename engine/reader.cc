@@ -54,6 +54,7 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const std
   done.pin = next_pin_++;
   held.emplace(done.pin, std::move((*staged)->pin));
   ++context_.reads;
+  context_.drain->busy();
   context_.bytes_read += done.bytes;
   protocol::Body body;
   body.Set(std::move(done));
@@ -145,6 +146,7 @@ void Reader::deliver(const Request& request, const Message& message, Gathered ga
   auto held = std::make_shared<Gathered>(std::move(gathered));
   const auto answer = [this, request, held](bool inline_bytes) {
     ++context_.reads;
+    context_.drain->busy();
     context_.bytes_read += held->bytes.size();
     wire::ReadDoneT done;
     done.bytes = held->bytes.size();

@@ -224,6 +224,7 @@ void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& s
 void Writer::recorded(const Waiting& write, const Result<uint64_t>& record) {
   if (!record) return context_.refuse(write.request, record.error());
   ++context_.writes;
+  context_.drain->busy();
   context_.bytes_written += wanted(write).value;
   wire::WrittenT written;
   written.record = *record;

@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr unsigned kWorkerThreads = 4;
+constexpr uint64_t kQuietMs = 100;  // of reads and writes, before the drain goes at full speed
 
 uint64_t random_u64() {
   uint64_t value = 0;
@@ -207,6 +208,7 @@ class RunningService final : public Service {
     sink_ = engine::make_drain_sink(*store_);
     burst_buffer::Drain::Options drain;
     drain.policy = policy_of(config_.drain);
+    drain.quiet_ms = kQuietMs;
     drain.on_progress = [engine = engine_.get()](Result<> outcome) { engine->drain_progress(outcome); };
     drain_ = burst_buffer::Drain::create(*hot_, *sink_, std::move(drain));
     engine_->set_drain(drain_.get());
