@@ -1,12 +1,15 @@
 #include "base/os.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <vector>
+
+#include "base/checksum.h"
 
 namespace sluice {
 
@@ -105,6 +108,13 @@ TemporaryDirectory::~TemporaryDirectory() {
   if (path_.empty()) return;
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+std::string host_name_hash() {
+  constexpr size_t kMaxBytes = 256;
+  const auto boot = read_file("/proc/sys/kernel/random/boot_id", kMaxBytes);
+  const std::string text = boot ? *boot : std::string("unknown");
+  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
 }
 
 }  // namespace sluice

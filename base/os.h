@@ -51,6 +51,9 @@ Result<> fsync_directory(const std::filesystem::path& directory);
 Result<> replace_file(const std::filesystem::path& path, std::string_view contents, unsigned mode = 0644);
 Result<std::string> read_file(const std::filesystem::path& path, size_t limit_bytes);
 
+// Eight hexadecimal digits that differ between hosts, and between boots of one.
+std::string host_name_hash();
+
 // A directory that is removed with all it holds when this object dies. For tests and private services.
 class TemporaryDirectory {
  public:

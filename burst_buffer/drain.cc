@@ -58,8 +58,8 @@ void append_published(std::vector<PublishedExtent>& published, const PublishedEx
 class ContainerRound {
  public:
   ContainerRound(HotTier& hot, DrainSink& sink, ContainerId container, const std::atomic<bool>& stopping,
-                 const std::function<void(uint64_t)>& moved)
-      : hot_(hot), sink_(sink), container_(container), stopping_(stopping), moved_(moved) {}
+                 const std::function<void(uint64_t)>& moved, const std::function<void()>& pace)
+      : hot_(hot), sink_(sink), container_(container), stopping_(stopping), moved_(moved), pace_(pace) {}
 
   // Places and publishes what is committed.
   Result<> drain_committed();
@@ -82,7 +82,8 @@ class ContainerRound {
   const ContainerId container_;
   const std::atomic<bool>& stopping_;
   const std::function<void(uint64_t)>& moved_;
-  std::set<uint64_t> verified_;  // pieces of the work in hand, by where their extents begin
+  const std::function<void()>& pace_;  // before each stripe
+  std::set<uint64_t> verified_;        // pieces of the work in hand, by where their extents begin
 };
 
 Result<Length> ContainerRound::stripe_bytes() {
@@ -126,6 +127,7 @@ Result<> ContainerRound::place(const Pieces& pieces, bool all, std::vector<Place
   uint64_t bytes = 0;
   for (const StripePlan& plan : plan_stripes(extents, *full)) {
     if (!all && (plan.length < *full || bytes >= kBatchBytes)) break;
+    pace_();
     if (stopping_) return fail(ErrorCode::kAborted, "the drain was stopped");
     if (auto ok = place_stripe(pieces, plan, placed); !ok) return ok;
     bytes += plan.length.value;
@@ -239,6 +241,7 @@ class DrainThread final : public Drain {
   void start() override;
   void stop() override;
   void kick() override;
+  void busy() override { busy_at_ms_.store(now_ms(), std::memory_order_relaxed); }
   void drain_all() override;
   void want_room(Length length) override;
   Result<> run_once(bool include_open) override;
@@ -251,6 +254,12 @@ class DrainThread final : public Drain {
   };
 
   void run();
+  static uint64_t now_ms() {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Steady::now().time_since_epoch()).count());
+  }
+  // Lets those who move bytes go first.
+  void pace();
   bool told() const { return stopping_ || kicked_ || drain_all_ || wanted_; }
   Result<> discard_dead();
   Decision decide();
@@ -265,6 +274,8 @@ class DrainThread final : public Drain {
 
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> bytes_drained_{0};
+  std::atomic<uint64_t> busy_at_ms_{0};
+  bool hurry_ = false;  // somebody waits for the end of the round in hand
   std::mutex mutex_;
   std::condition_variable wake_;
   bool kicked_ = false;
@@ -364,13 +375,14 @@ Result<> DrainThread::run_once(bool include_open) {
   };
   if (auto ok = discard_dead(); !ok) return ok;
   uint64_t moved_bytes = 0;
+  const std::function<void()> pacing = [this] { pace(); };
   const std::function<void(uint64_t)> moved = [&](uint64_t bytes) {
     moved_bytes += bytes;
     on_moved(bytes);
   };
   for (const ContainerId container : hot_.undrained()) {
     if (stopping_) return first;
-    keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).drain_committed());
+    keep(container, ContainerRound(hot_, sink_, container, stopping_, moved, pacing).drain_committed());
   }
   if (!include_open) return first;
   std::set<ContainerId> with_open;
@@ -380,7 +392,7 @@ Result<> DrainThread::run_once(bool include_open) {
     if (partial && moved_bytes > 0) break;
     for (const ContainerId container : with_open) {
       if (stopping_) return first;
-      keep(container, ContainerRound(hot_, sink_, container, stopping_, moved).place_open(partial));
+      keep(container, ContainerRound(hot_, sink_, container, stopping_, moved, pacing).place_open(partial));
     }
   }
   return first;
@@ -391,6 +403,24 @@ Result<> DrainThread::discard_dead() {
   if (!dead) return fail(dead.error());
   for (const StripeId stripe : *dead) sink_.discard(stripe);
   return {};
+}
+
+void DrainThread::pace() {
+  if (options_.quiet_ms == 0) return;
+  const uint64_t begin = now_ms();
+  std::unique_lock lock(mutex_);
+  const auto go_on = [&] {
+    const uint64_t now = now_ms();
+    const bool quiet = now - busy_at_ms_.load(std::memory_order_relaxed) >= options_.quiet_ms;
+    return stopping_ || hurry_ || drain_all_ || wanted_ || quiet || now - begin >= options_.quiet_ms;
+  };
+  while (!go_on()) {
+    const Usage usage = hot_.usage();
+    if (static_cast<double>(usage.bytes_used) >=
+        options_.high_watermark * static_cast<double>(usage.bytes_total))
+      return;
+    wake_.wait_for(lock, ms(std::max<uint64_t>(options_.quiet_ms / 4, 1)), go_on);
+  }
 }
 
 DrainThread::Decision DrainThread::decide() {
@@ -440,6 +470,7 @@ void DrainThread::run() {
       continue;
     }
     const uint64_t before = bytes_drained_;
+    hurry_ = all;
     in_round_ = true;
     lock.unlock();
     const auto outcome = run_once(decision.include_open);

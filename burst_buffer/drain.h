@@ -74,6 +74,10 @@ class Drain {
     // is pointless.
     uint64_t failures_to_report = 3;
     uint64_t stuck_ms = 5000;
+    // After busy() the drain leaves the cores to those who move bytes, for so long: it places one stripe in
+    // that time and no more. Not above the high watermark, not while a writer wants room, and not after
+    // drain_all().
+    uint64_t quiet_ms = 0;
     uint64_t retry_ms = 500;  // after a failure of the sink
     // After want_room(): the hot tier has free room again, or a failure made waiting pointless (then an
     // error). Called once for all that want room at that moment; who still finds none asks again. From the
@@ -89,6 +93,8 @@ class Drain {
   virtual void stop() = 0;
   // There may be work: something was committed.
   virtual void kick() = 0;
+  // Programs move bytes at this moment. Any thread; cheap.
+  virtual void busy() = 0;
   // Somebody waits for what is committed now (a persist, the end of the service): it is drained under every
   // policy, and tried again after failures until a round succeeds.
   virtual void drain_all() = 0;

@@ -343,6 +343,42 @@ TEST_F(DrainTest, immediate_drains_by_itself) {
   drain_->stop();
 }
 
+TEST_F(DrainTest, while_programs_move_bytes_it_places_a_stripe_now_and_then_and_somebody_who_waits_gets_all) {
+  options_.quiet_ms = 3'600'000;  // a burst without end
+  create();
+  drain_->busy();
+  write_and_commit(1, 0, std::string(5 * kStripeBytes, 'a'));
+  drain_->start();
+  drain_->kick();
+  await([&] { return drain_->status().state == "draining"; });
+  EXPECT_EQ(step_count(), 0u);
+  drain_->drain_all();
+  await([&] { return sink_.published(kFile).epoch == Epoch(1); });
+  drain_->stop();
+}
+
+TEST_F(DrainTest, a_burst_that_is_over_is_drained) {
+  options_.quiet_ms = 20;
+  create();
+  drain_->busy();
+  write_and_commit(1, 0, std::string(3 * kStripeBytes, 'a'));
+  drain_->start();
+  await([&] { return sink_.published(kFile).epoch == Epoch(1); });
+  drain_->stop();
+}
+
+TEST_F(DrainTest, above_the_high_watermark_no_burst_holds_it_up) {
+  options_.quiet_ms = 3'600'000;
+  create();
+  begin(1);
+  const uint64_t total = hot_->usage().bytes_total;
+  put(1, 0, std::string(total * 8 / 10, 'a'));
+  drain_->busy();
+  drain_->start();
+  await([&] { return hot_->usage().bytes_used < total * 7 / 10; });
+  drain_->stop();
+}
+
 TEST_F(DrainTest, on_sync_drains_when_kicked) {
   options_.policy = DrainPolicy::kOnSync;
   create();

@@ -226,6 +226,19 @@ Result<uint64_t> StagedHotTier::write(TxnId txn, std::span<const Extent> extents
   return written;
 }
 
+Result<uint64_t> StagedHotTier::record(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                       std::span<const uint32_t> checksums) {
+  const std::lock_guard log_lock(log_mutex_);
+  return write_locked(txn, extents, slab, checksums);
+}
+
+std::optional<HotTier::SharedArea> StagedHotTier::shared_area() {
+  const auto backing = domain_->backing();
+  if (!backing) return std::nullopt;
+  return SharedArea{backing->path, backing->offset + pool_->data_offset(), pool_->capacity_bytes(),
+                    backing->in_memory};
+}
+
 namespace {
 
 // The parts of a write record, or what is wrong with the request.
@@ -385,6 +398,38 @@ Result<View> StagedHotTier::view(ContainerId container, std::optional<TxnId> txn
   }
   view.pin = std::move(pin);
   return view;
+}
+
+Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::optional<TxnId> txn,
+                                                  std::span<const Extent> extents) {
+  auto pin = std::make_unique<HoldsPin>();
+  View view;
+  const std::lock_guard lock(state_mutex_);
+  const HotState::Container* c = state_->container(container);
+  if (c == nullptr) return std::optional<View>();
+  if (txn) {
+    const HotState::Txn* open = std::as_const(*state_).txn(*txn);
+    if (open == nullptr) txn.reset();
+    if (open != nullptr && open->container != container) return fail(not_found(*txn).error());
+  }
+  for (const Extent& extent : extents) {
+    for (const StagedSegment& found : c->index.lookup(txn, extent)) {
+      if (found.kind != Segment::Kind::kBytes || !found.piece.keep) return std::optional<View>();
+      const StagedPlace& place = found.piece.place;
+      auto hold = static_cast<const Keeper*>(found.piece.keep.get())->hold();
+      const auto& slab = static_cast<const SlabHold&>(*hold);
+      Segment segment{found.extent, found.kind, {}, {}, 0};
+      segment.area_offset = place.where + place.offset;
+      segment.bytes = pool_->bytes({segment.area_offset, found.extent.length()});
+      segment.in_slab = place.offset;
+      segment.slab_length = slab.slab.length.value;
+      segment.checksums = slab.checksums;
+      pin->holds.push_back(std::move(hold));
+      view.segments.push_back(segment);
+    }
+  }
+  view.pin = std::move(pin);
+  return std::optional<View>(std::move(view));
 }
 
 Length StagedHotTier::published_size(ContainerId container, Length told) const {

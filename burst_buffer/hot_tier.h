@@ -53,6 +53,12 @@ struct Segment {
   std::span<const std::byte> bytes;  // kBytes: in the hot tier, valid while the View lives
   StripeId stripe;                   // kStripe
   uint64_t stripe_offset = 0;
+  // kBytes, from staged(): where `bytes` begin in the data area and in the slab that they were written in,
+  // how long that is, and its block checksums; valid while the View lives.
+  uint64_t area_offset = 0;
+  uint64_t in_slab = 0;
+  uint64_t slab_length = 0;
+  std::span<const uint32_t> checksums = {};
 };
 
 // What a reader of an extent finds, in order and without gaps: staged bytes, bytes placed in a stripe, "ask
@@ -145,6 +151,17 @@ class HotTier {
   virtual Result<Slab> reserve(Length length) = 0;
   virtual std::span<std::byte> bytes(const Slab& slab) = 0;
   virtual void cancel(const Slab& slab) = 0;
+  // Reserves what is free of this range of the data area, and answers which pieces that was. A reserved slab
+  // may be cancelled piece by piece, at multiples of kGranuleBytes.
+  virtual std::vector<Slab> claim(uint64_t begin, uint64_t end) = 0;
+  // Where other processes may map the data area; nothing when they may not.
+  struct SharedArea {
+    std::string path;
+    uint64_t file_offset = 0;
+    uint64_t bytes = 0;
+    bool in_memory = false;
+  };
+  virtual std::optional<SharedArea> shared_area() = 0;
 
   // After each of these returns, the record survives a crash of the process; it survives a power loss after
   // the next persist() or commit(). Unknown transactions are kNotFound, a begin of a known one kExists, a
@@ -157,6 +174,11 @@ class HotTier {
   // slab over, also on failure. Answers the record's sequence number.
   virtual Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                                  std::span<const uint32_t> checksums) = 0;
+  // As write(), for a slab that was filled by somebody else: after a failure it is still the caller's.
+  virtual Result<uint64_t> record(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                                  std::span<const uint32_t> checksums) = 0;
+  // Whether an appended record waits for no device: then a thread that must not block may append.
+  virtual bool appends_at_once() const = 0;
   virtual Result<uint64_t> truncate(TxnId txn, Length size) = 0;
   // Durable on return: its slabs are free.
   virtual Result<> abort(TxnId txn) = 0;
@@ -170,6 +192,10 @@ class HotTier {
   // --- reading ---
   // With `txn`, its own uncommitted writes lie on top of what is committed.
   virtual Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) = 0;
+  // All of these extents, one behind the other, at one moment, when every byte of them is staged in the hot
+  // tier; nothing otherwise. `txn` that is not open: without it.
+  virtual Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
+                                             std::span<const Extent> extents) = 0;
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;

@@ -517,5 +517,42 @@ TEST(HotTierPool, a_pool_file_is_created_used_and_recovered) {
   EXPECT_EQ(static_cast<char>(view->segments[0].bytes[99'999]), 'q');
 }
 
+TEST_F(HotTierTest, staged_bytes_are_told_with_their_places_or_not_at_all) {
+  const TxnId txn = begin(1);
+  ASSERT_TRUE(put(txn, 100, "abcdef"));
+  ASSERT_TRUE(put(txn, 102, "XY"));
+  const std::vector<Extent> inside = {{Offset(101), Offset(106)}, {Offset(100), Offset(102)}};
+  auto staged = hot_->staged(kFile, txn, inside);
+  ASSERT_TRUE(staged);
+  ASSERT_TRUE(*staged);
+  std::string text;
+  for (const Segment& segment : (*staged)->segments) {
+    text.append(reinterpret_cast<const char*>(segment.bytes.data()), segment.bytes.size());
+    EXPECT_EQ(segment.bytes.data(), hot_->bytes({segment.area_offset, Length(segment.bytes.size())}).data());
+    EXPECT_LE(segment.in_slab + segment.bytes.size(), segment.slab_length);
+    EXPECT_EQ(segment.checksums.size(), 1u);
+  }
+  EXPECT_EQ(text, "bXYefab");
+  const std::vector<Extent> beyond = {{Offset(104), Offset(107)}};
+  EXPECT_FALSE(*hot_->staged(kFile, txn, beyond)) << "a byte of it lies elsewhere";
+  EXPECT_FALSE(*hot_->staged(kFile, std::nullopt, inside)) << "not committed";
+  commit(txn);
+  EXPECT_TRUE(*hot_->staged(kFile, txn, inside)) << "committed meanwhile";
+  EXPECT_FALSE(*hot_->staged(ContainerId(8), std::nullopt, inside));
+}
+
+TEST_F(HotTierTest, a_slab_that_could_not_be_recorded_is_still_its_fillers) {
+  auto slab = hot_->reserve(Length(4));
+  ASSERT_TRUE(slab);
+  std::memcpy(hot_->bytes(*slab).data(), "abcd", 4);
+  const uint64_t used = hot_->usage().bytes_used;
+  const std::vector<Extent> extents = {{Offset(0), Offset(4)}};
+  EXPECT_FALSE(hot_->record(TxnId(1), extents, *slab, block_checksums(hot_->bytes(*slab))));
+  EXPECT_EQ(hot_->usage().bytes_used, used);
+  const TxnId txn = begin(1);
+  EXPECT_TRUE(hot_->record(txn, extents, *slab, block_checksums(hot_->bytes(*slab))));
+  EXPECT_EQ(get(txn, 0, 4), "abcd");
+}
+
 }  // namespace
 }  // namespace sluice::burst_buffer

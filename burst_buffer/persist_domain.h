@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,14 @@ class PersistDomain {
     }
     return {};
   }
+  // The file whose bytes from `offset` on memory() is a shared mapping of; nothing when there is none.
+  // Whoever maps it too shares the memory.
+  struct Backing {
+    std::string path;
+    uint64_t offset = 0;
+    bool in_memory = false;  // touching pages causes no disk writes
+  };
+  virtual std::optional<Backing> backing() const { return std::nullopt; }
   // "persistent memory", "memory file", "disk": for the status, in plain words.
   virtual std::string medium() const = 0;
   // What it outlives: "power loss", "process crash".

@@ -1,5 +1,6 @@
 #include "burst_buffer/slab_allocator.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/assert.h"
@@ -68,6 +69,23 @@ bool SlabAllocator::take(const Slab& slab) {
   if (range_begin < begin) add_range(range_begin, begin - range_begin);
   if (end < range_end) add_range(end, range_end - end);
   return true;
+}
+
+std::vector<Slab> SlabAllocator::take_free(uint64_t begin, uint64_t end) {
+  std::vector<Slab> free_pieces;
+  if (begin % kGranuleBytes != 0 || end % kGranuleBytes != 0) return free_pieces;
+  auto range = by_offset_.upper_bound(begin);
+  if (range != by_offset_.begin()) --range;
+  for (; range != by_offset_.end() && range->first < end; ++range) {
+    const uint64_t from = std::max(begin, range->first);
+    const uint64_t to = std::min(end, range->first + range->second);
+    if (from < to) free_pieces.push_back({from, Length(to - from)});
+  }
+  for (const Slab& piece : free_pieces) {
+    const bool taken = take(piece);
+    SLUICE_ASSERT(taken);
+  }
+  return free_pieces;
 }
 
 void SlabAllocator::add_range(uint64_t offset, uint64_t length) {

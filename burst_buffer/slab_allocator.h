@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/types.h"
 #include "burst_buffer/hot_tier.h"
@@ -32,6 +33,8 @@ class SlabAllocator {
   // Marks a slab as in use. False, and nothing changed, when it is misaligned, empty, out of range or
   // overlaps one in use.
   bool take(const Slab& slab);
+  // Marks as in use what is free in [begin, end), which are multiples of the granule; the pieces, in order.
+  std::vector<Slab> take_free(uint64_t begin, uint64_t end);
 
   uint64_t capacity_bytes() const { return capacity_; }
   uint64_t free_bytes() const { return free_bytes_; }

@@ -103,5 +103,22 @@ RC_GTEST_PROP(SlabAllocatorProperty, equals_a_flag_per_granule, ()) {
   RC_ASSERT(rebuilt.largest_free_bytes() == slabs.largest_free_bytes());
 }
 
+TEST(SlabAllocator, what_is_free_of_a_range_is_taken_and_nothing_else) {
+  SlabAllocator slabs(16 * kGranuleBytes);
+  ASSERT_TRUE(slabs.take({4 * kGranuleBytes, Length(kGranuleBytes)}));
+  ASSERT_TRUE(slabs.take({9 * kGranuleBytes, Length(5 * kGranuleBytes)}));
+  const auto pieces = slabs.take_free(2 * kGranuleBytes, 12 * kGranuleBytes);
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].offset, 2 * kGranuleBytes);
+  EXPECT_EQ(pieces[0].length, Length(2 * kGranuleBytes));
+  EXPECT_EQ(pieces[1].offset, 5 * kGranuleBytes);
+  EXPECT_EQ(pieces[1].length, Length(4 * kGranuleBytes));
+  EXPECT_EQ(slabs.used_bytes(), 12 * kGranuleBytes);
+  EXPECT_TRUE(slabs.take_free(2 * kGranuleBytes, 12 * kGranuleBytes).empty());
+  EXPECT_TRUE(slabs.take_free(1, 12 * kGranuleBytes).empty()) << "off a granule";
+  slabs.free({5 * kGranuleBytes, Length(kGranuleBytes)});  // piece by piece
+  EXPECT_EQ(slabs.used_bytes(), 11 * kGranuleBytes);
+}
+
 }  // namespace
 }  // namespace sluice::burst_buffer

@@ -30,6 +30,11 @@ void SlabPool::free(const Slab& slab) {
   allocator_.free(slab);
 }
 
+std::vector<Slab> SlabPool::claim(uint64_t begin, uint64_t end) {
+  const std::lock_guard lock(mutex_);
+  return allocator_.take_free(begin, end);
+}
+
 std::span<std::byte> SlabPool::bytes(const Slab& slab) const {
   return data_.subspan(slab.offset, slab.length.value);
 }

@@ -105,6 +105,10 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
 
   std::optional<Slab> allocate(Length length);
   void free(const Slab& slab);
+  // Takes what is free of this range.
+  std::vector<Slab> claim(uint64_t begin, uint64_t end);
+  // Where the data area begins in the domain's memory.
+  uint64_t data_offset() const { return static_cast<uint64_t>(data_.data() - domain_->memory().data()); }
   std::span<std::byte> bytes(const Slab& slab) const;
 
   // From now on the slab (allocated already, or found in the log) is free when this hold dies.

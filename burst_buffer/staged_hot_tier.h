@@ -37,16 +37,23 @@ class StagedHotTier final : public HotTier {
   Result<Slab> reserve(Length length) override;
   std::span<std::byte> bytes(const Slab& slab) override { return pool_->bytes(slab); }
   void cancel(const Slab& slab) override { pool_->free(slab); }
+  std::vector<Slab> claim(uint64_t begin, uint64_t end) override { return pool_->claim(begin, end); }
+  std::optional<SharedArea> shared_area() override;
 
   Result<> begin(TxnId txn, ContainerId container, SessionId session) override;
   Result<uint64_t> write(TxnId txn, std::span<const Extent> extents, const Slab& slab,
                          std::span<const uint32_t> checksums) override;
+  Result<uint64_t> record(TxnId txn, std::span<const Extent> extents, const Slab& slab,
+                          std::span<const uint32_t> checksums) override;
+  bool appends_at_once() const override { return appends_at_once_; }
   Result<uint64_t> truncate(TxnId txn, Length size) override;
   Result<> abort(TxnId txn) override;
   Result<> persist() override;
   Result<CommitInfo> commit(TxnId txn) override;
 
   Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) override;
+  Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
+                                     std::span<const Extent> extents) override;
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;
@@ -103,6 +110,7 @@ class StagedHotTier final : public HotTier {
   const Options options_;
   const std::shared_ptr<PersistDomain> domain_;
   const std::shared_ptr<SlabPool> pool_;
+  const bool appends_at_once_ = domain_->medium() != "disk";
 
   std::mutex log_mutex_;
   std::mutex state_mutex_;

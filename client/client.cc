@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "client/core.h"
+#include "client/local_service.h"
 #include "client/lock_mode.h"
 #include "client/remote_file.h"
 #include "client/service.h"
@@ -32,9 +33,28 @@ uint32_t current_umask() {
 }
 
 Result<> check_lane(const std::string& lane) {
-  if (lane == "auto" || lane == "remote") return {};
+  if (lane == "auto" || lane == "local" || lane == "remote") return {};
   return fail(ErrorCode::kInvalidArgument,
-              "SLUICE_LANE=" + lane + " is not a lane of this version; use auto or remote");
+              "SLUICE_LANE=" + lane + " is not a lane; use auto, local or remote");
+}
+
+Error not_local(const std::string& pool) {
+  return {ErrorCode::kUnsupported, "SLUICE_LANE=local, but the service of " + pool +
+                                       " runs on another host or as another user; use auto or remote"};
+}
+
+// Where to connect. A service that restarts may be away for a while, so a process that belongs to the local
+// lane waits for it there; but where shared memory turns out not to reach (another network namespace), `auto`
+// takes tcp in turn.
+Result<transport::Address> locate(const std::string& pool, const std::string& lane, unsigned failures) {
+  constexpr unsigned kLocalAttempts = 20;
+  auto service = find_service(pool);
+  if (!service) return fail(service.error());
+  if (lane == "remote") return service->address;
+  const auto local = local_address(pool);
+  if (lane == "local") return local ? Result<transport::Address>(*local) : fail(not_local(pool));
+  const bool take_local = local && (failures < kLocalAttempts || failures % 2 == 0);
+  return take_local ? *local : service->address;
 }
 
 class ClientImpl final : public Client, public std::enable_shared_from_this<ClientImpl> {
@@ -42,7 +62,10 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   ClientImpl(Options options, std::unique_ptr<transport::OfiTransport> transport)
       : options_(std::move(options)),
         transport_(std::move(transport)),
-        core_(*transport_, session_options(options_), [this] { return loop_.running(); }),
+        core_(
+            *transport_, session_options(options_), [this] { return loop_.running(); },
+            [this](const std::function<bool()>& done) { (void)loop_.drive(done); },
+            [this](const std::function<void()>& work) { return loop_.run_here(work); }),
         loop_(*transport_) {}
 
   ~ClientImpl() override {
@@ -179,10 +202,8 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   static Session::Options session_options(const Options& options) {
     Session::Options session;
     session.unavailable_after_ms = options.unavailable_after_ms;
-    session.locate = [pool = options.pool]() -> Result<transport::Address> {
-      auto service = find_service(pool);
-      if (!service) return fail(service.error());
-      return service->address;
+    session.locate = [pool = options.pool, lane = options.lane](unsigned failures) {
+      return locate(pool, lane, failures);
     };
     return session;
   }
@@ -193,9 +214,10 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   transport::LoopThread loop_;
 };
 
-transport::OfiOptions transport_options(const transport::Address& service) {
+transport::OfiOptions transport_options(const std::string& lane) {
   transport::OfiOptions options;
-  options.scheme = service.text.substr(0, service.text.find(':'));
+  options.scheme = lane == "remote" ? "tcp" : lane == "local" ? "shm" : "any";
+  options.tcp_when_needed = true;
   return options;
 }
 
@@ -227,7 +249,8 @@ Result<std::shared_ptr<Client>> Client::connect(const Options& options) {
     service = find_service(absolute.pool);
   }
   if (!service) return fail(service.error());
-  auto transport = transport::OfiTransport::create(transport_options(service->address));
+  if (absolute.lane == "local" && !local_address(absolute.pool)) return fail(not_local(absolute.pool));
+  auto transport = transport::OfiTransport::create(transport_options(absolute.lane));
   if (!transport) return fail(transport.error());
   auto client = std::make_shared<ClientImpl>(std::move(absolute), std::move(*transport));
   if (auto started = client->start(); !started) return fail(started.error());
@@ -267,6 +290,8 @@ Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
   options.pool = handle->pool;
   options.start_service = false;
   if (const auto mode = environment("SLUICE_LOCK_MODE"); !mode.empty()) options.lock_mode = mode;
+  if (const auto lane = environment("SLUICE_LANE"); !lane.empty()) options.lane = lane;
+  if (auto ok = check_lane(options.lane); !ok) return fail(ok.error());
   options.unavailable_after_ms = handle->unavailable_after_ms;
   auto client = Client::shared(options);
   if (!client) return fail(client.error());

@@ -23,7 +23,7 @@ namespace sluice::client {
 struct Options {
   std::string pool;           // the pool's directory
   bool start_service = true;  // start one when none runs there
-  std::string lane = "auto";  // SLUICE_LANE
+  std::string lane = "auto";  // SLUICE_LANE: auto, local, remote
   std::string lock_mode = "auto";
   uint64_t unavailable_after_ms = 30'000;
 };
@@ -89,8 +89,9 @@ class File {
   // Extents are filled from, or fill, the memory pieces in order; both sum up to the same number of bytes.
   // Answers the bytes done: all of them for a write; for a read those before the end of the file (memory
   // beyond is untouched), counted in the order of the extents, so a short count means that all extents from
-  // there on lie beyond the end. A write that returned is acknowledged: it survives a crash of the service,
-  // and is durable after sync().
+  // there on lie beyond the end. A write that returned survives a crash of the service, as long as this
+  // process lives, and is durable after sync(). It may be on its way still (at most 64 are): when it fails
+  // then, the next call says so, and every flush(), sync() and committing close() after it.
   virtual Result<uint64_t> write(std::span<const Extent> extents, std::span<const ConstPiece> memory) = 0;
   virtual Result<uint64_t> read(std::span<const Extent> extents, std::span<const Piece> memory) = 0;
 

@@ -3,31 +3,59 @@
 #include <chrono>
 
 namespace sluice::client {
-namespace {
 
-Session::Options with_locks(Session::Options options, LockAgent*& agent) {
-  options.on_revoke = [&agent](const wire::RevokeT& revoke) { agent->revoke(revoke); };
-  options.on_new_boot = [&agent] { agent->service_restarted(); };
-  options.on_fenced = [&agent] { agent->fenced(); };
+// What the session calls runs on the loop, and so after the construction.
+Session::Options Core::with_hooks(Session::Options options) {
+  options.on_revoke = [this](const wire::RevokeT& revoke) { locks.revoke(revoke); };
+  options.on_new_boot = [this] { locks.service_restarted(); };
+  options.on_fenced = [this] {
+    locks.fenced();
+    lane.fenced();
+    transport.post([this] { give_back(false); });
+  };
+  options.on_welcome = [this](const wire::WelcomeT& welcome, transport::PeerId peer) {
+    if (welcome.lane) return lane.attach(transport.lent_files(peer), *welcome.lane);
+    lane.detach();
+  };
+  options.grants = [this] { return lane.held(); };
+  options.on_recall = [this] { give_back(true); };
   return options;
 }
 
-}  // namespace
-
-Core::Core(transport::Transport& loop, Session::Options options, std::function<bool()> loop_runs, Drive drive)
+Core::Core(transport::Transport& loop, Session::Options options, std::function<bool()> loop_runs, Drive drive,
+           RunHere run_here)
     : transport(loop),
-      session(loop, with_locks(std::move(options), agent_)),
+      session(loop, with_hooks(std::move(options))),
       locks(session),
       loop_runs_(std::move(loop_runs)),
-      drive_(std::move(drive)) {
-  agent_ = &locks;
+      drive_(std::move(drive)),
+      run_here_(std::move(run_here)) {}
+
+Result<> Core::on_loop(const std::function<void()>& work) {
+  if (run_here_ && run_here_(work)) return {};
+  auto done = wait_for<bool>([&work](auto told) {
+    work();
+    told(true);
+  });
+  if (!done) return fail(done.error());
+  return {};
+}
+
+void Core::give_back(bool idle) {
+  if (!session.ready_now()) return;  // they stay, for the next time
+  wire::GiveBackT back;
+  back.grants = lane.take_returns(idle);
+  if (back.grants.empty()) return;
+  protocol::Body body;
+  body.Set(std::move(back));
+  session.tell(std::move(body));
 }
 
 bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                               const std::function<bool()>& done) {
   if (drive_) {
     wait(lock, ready, done);
-    return true;
+    return done();
   }
   constexpr auto kLook = std::chrono::milliseconds(500);
   while (!ready.wait_for(lock, kLook, done)) {
@@ -39,8 +67,12 @@ bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition
 void Core::wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                 const std::function<bool()>& done) {
   if (!drive_) return ready.wait(lock, done);
+  std::mutex& mutex = *lock.mutex();
   lock.unlock();
-  drive_(done);
+  drive_([&] {
+    const std::lock_guard again(mutex);
+    return done();
+  });
   lock.lock();
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "client/lane.h"
 #include "client/lock_agent.h"
 #include "client/session.h"
 #include "transport/transport.h"
@@ -17,12 +18,14 @@ namespace sluice::client {
 class Core {
  public:
   // `loop_runs`: false before the loop started and after it ended; a caller does not wait for a loop that
-  // will not answer. `drive`, for simulation: runs the one loop until the predicate holds. Without it another
-  // thread runs the loop.
+  // will not answer. `drive`: does the loop's work on the calling thread until the predicate holds, or the
+  // loop ended. Without it the caller sleeps while another thread runs the loop.
   using Drive = std::function<void(const std::function<bool()>&)>;
 
+  // `run_here`: does a piece of the loop's work on the calling thread; false when it could not.
+  using RunHere = std::function<bool(const std::function<void()>&)>;
   Core(transport::Transport& transport, Session::Options options, std::function<bool()> loop_runs,
-       Drive drive = {});
+       Drive drive = {}, RunHere run_here = {});
 
   // Starts something on the loop thread and waits for its outcome. Not from the loop thread.
   template <class T>
@@ -46,6 +49,9 @@ class Core {
     }
     return std::move(*slot->outcome);
   }
+
+  // Does a piece of the loop's work and returns when it is done; kAborted when the loop ended before.
+  Result<> on_loop(const std::function<void()>& work);
 
   // False when the loop ended before.
   bool wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
@@ -74,14 +80,20 @@ class Core {
     return std::move(*static_cast<T*>(body.value));
   }
 
+  // Tells the service which grants of the local lane it may have back. Loop thread.
+  void give_back(bool idle);
+
   transport::Transport& transport;
+  Lane lane;
   Session session;
   LockAgent locks;
 
  private:
-  LockAgent* agent_ = nullptr;  // &locks; nothing is revoked before it is set
+  Session::Options with_hooks(Session::Options options);
+
   std::function<bool()> loop_runs_;
   Drive drive_;
+  RunHere run_here_;
 };
 
 }  // namespace sluice::client

@@ -23,7 +23,9 @@ Extent bounds(const std::vector<Extent>& extents) {
 
 // One request's bytes in one piece: the caller's own memory when it is contiguous, otherwise a copy.
 struct Buffer {
-  explicit Buffer(const Batch& batch) {
+  // `in_place`: the bytes are in the hot tier, or will be fetched from there.
+  Buffer(const Batch& batch, bool in_place) {
+    if (in_place) return;
     if (batch.contiguous()) {
       span = {static_cast<std::byte*>(batch.memory[0].data), batch.bytes};
     } else {
@@ -31,6 +33,7 @@ struct Buffer {
       span = copy;
     }
   }
+  explicit Buffer(Lane::Room place) : room(std::move(place)) {}
   void gather(const Batch& batch) {
     if (copy.empty()) return;
     std::byte* to = copy.data();
@@ -52,6 +55,8 @@ struct Buffer {
 
   std::vector<std::byte> copy;
   std::span<std::byte> span;
+  std::optional<Lane::Room> room;  // of a write that was put in place
+  bool placed = false;             // a read whose bytes are where the caller wants them
 };
 
 class RemoteFile final : public File, public Recoverable {
@@ -90,6 +95,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> size() override {
     if (auto open = check_open(); !open) return fail(open.error());
+    if (auto settled = settle_behind(); !settled) return fail(settled.error());
     wire::SizeT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -100,10 +106,11 @@ class RemoteFile final : public File, public Recoverable {
   Result<> resize(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/false); }
   Result<> preallocate(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/true); }
 
-  // A write that returned has reached the service. Whether it is still there is known when the service has
-  // heard from us since it was last started: then our recovery is behind us.
+  // When every write was answered, whether they are still there is known when the service has heard from us
+  // since it was last started: then our recovery is behind us.
   Result<> flush() override {
     if (auto open = check_open(); !open) return open;
+    (void)settle_behind();
     if (auto whole = check_whole(); !whole) return whole;
     auto heard = core_.ask<wire::DoneT>(wire::RenewT{});
     if (!heard) return fail(heard.error());
@@ -112,6 +119,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> sync() override {
     if (auto open = check_open(); !open) return fail(open.error());
+    (void)settle_behind();
     if (auto whole = check_whole(); !whole) return fail(whole.error());
     wire::SyncT ask;
     ask.handle = handle_.handle;
@@ -124,6 +132,7 @@ class RemoteFile final : public File, public Recoverable {
   Result<> close(bool commit) override {
     if (closed_.exchange(true))
       return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
+    (void)settle_behind();
     wire::CloseT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -132,6 +141,9 @@ class RemoteFile final : public File, public Recoverable {
     auto closed = core_.ask<wire::SyncedT>(std::move(ask));
     const auto why_lost = lost_error();
     (void)core_.wait_for<bool>([this](auto done) {
+      release_pins();
+      *alive_ = false;
+      core_.give_back(true);
       core_.session.remove(this);
       core_.locks.closed(target_);
       done(true);
@@ -151,6 +163,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> lock(Extent extent, bool exclusive) override {
     if (auto open = check_open(); !open) return fail(open.error());
+    if (auto settled = settle_behind(); !settled) return fail(settled.error());
     if (!extent.valid() || extent.empty())
       return fail(ErrorCode::kInvalidArgument, "a lock needs a valid extent that is not empty");
     return core_.wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
@@ -159,13 +172,14 @@ class RemoteFile final : public File, public Recoverable {
     });
   }
   Result<> unlock(uint64_t lock) override {
+    const auto settled = settle_behind();  // whoever gets the lock next sees what was written under it
     auto done = core_.wait_for<bool>([this, lock](std::function<void(Result<bool>)> told) {
       auto released = core_.locks.release(lock);
       if (!released) return told(fail(released.error()));
       told(true);
     });
     if (!done) return fail(done.error());
-    return {};
+    return settled;
   }
 
   const FileInfo& opened() const override { return opened_; }
@@ -226,6 +240,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<> set_size(uint64_t size_bytes, bool only_grow) {
     if (auto open = check_open(); !open) return open;
+    if (auto settled = settle_behind(); !settled) return settled;
     if (size_bytes > kMaxFileBytes) {
       return fail(ErrorCode::kTooLarge, "a file of " + std::to_string(size_bytes) +
                                             " bytes is beyond the largest, " + std::to_string(kMaxFileBytes));
@@ -242,6 +257,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<int64_t> counter(wire::CounterOp op, int64_t value) {
     if (auto open = check_open(); !open) return fail(open.error());
+    if (auto settled = settle_behind(); !settled) return fail(settled.error());
     wire::CounterT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -258,6 +274,8 @@ class RemoteFile final : public File, public Recoverable {
     auto plan = plan_batches(extents, memory, {});
     if (!plan) return fail(plan.error());
     if (writing) expect_locks(*plan);
+    if (writing && may_write_behind()) return write_behind(std::move(*plan));
+    if (auto settled = settle_behind(); !settled) return fail(settled.error());
     Transfer transfer(core_);
     std::vector<std::unique_ptr<Buffer>> buffers(plan->size());
     std::vector<std::vector<uint32_t>> checksums(plan->size());
@@ -265,20 +283,25 @@ class RemoteFile final : public File, public Recoverable {
       const Batch& batch = (*plan)[i];
       transfer.expect(i, batch.bytes);
       if (!transfer.start_next()) break;
-      buffers[i] = std::make_unique<Buffer>(batch);
-      if (writing) {
-        buffers[i]->gather(batch);
-        checksums[i] = block_checksums(buffers[i]->span);
+      if (auto ready =
+              writing ? prepare_write(batch, buffers[i], checksums[i]) : prepare_read(batch, buffers[i]);
+          !ready) {
+        transfer.finished(i, fail(ready.error()));
+        break;
       }
       core_.transport.post([this, &transfer, &batch, &sums = checksums[i], &buffer = buffers[i], i, writing] {
         // A copy goes with its batch, so that the window bounds the memory too.
-        const auto finished = [&transfer, &batch, &sums, &buffer, i, writing](Result<uint64_t> bytes) {
-          if (bytes && !writing) bytes = take_bytes(batch, *buffer, sums, *bytes);
+        const auto finished = [this, &transfer, &batch, &sums, &buffer, i, writing](Result<uint64_t> bytes) {
+          if (bytes && !writing && !buffer->placed) bytes = take_bytes(batch, *buffer, sums, *bytes);
+          if (buffer->room) {
+            core_.lane.settle(*buffer->room);
+            core_.give_back(false);
+          }
           buffer.reset();
           transfer.finished(i, std::move(bytes));
         };
         if (writing) return send_write(batch, *buffer, sums, kLockAttempts, finished);
-        send_read(batch, *buffer, sums, finished);
+        send_read(batch, *buffer, sums, kReadAttempts, finished);
       });
     }
     transfer.wait_all();
@@ -289,6 +312,121 @@ class RemoteFile final : public File, public Recoverable {
       return fail(*error);
     }
     return transfer.bytes();
+  }
+
+  // --- writing behind the caller's back ---
+  // The bytes are in the hot tier, in a grant that outlives the service; that they are there is said, and the
+  // caller need not wait until it was heard. When the service is lost meanwhile, it is said again. What fails
+  // is told by the next call, and by every flush, sync and close until then.
+  struct Behind {
+    Batch batch;
+    Buffer buffer;
+    std::vector<uint32_t> sums;
+    size_t message_bytes = 0;
+  };
+  static constexpr size_t kMostBehind = 64;
+  static constexpr size_t kMostBehindBytes = 96 * 1024;  // of messages: they fit in the queue to the service
+
+  bool may_write_behind() const {
+    return core_.lane.usable() && core_.lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
+  }
+
+  Result<uint64_t> write_behind(std::vector<Batch> plan) {
+    if (auto told = take_behind_error(); !told) return fail(told.error());
+    uint64_t bytes = 0;
+    for (Batch& batch : plan) {
+      auto room = find_room(batch.bytes);
+      if (!room) {
+        note_failed_write(room.error());
+        (void)settle_behind();
+        return fail(room.error());
+      }
+      auto sums = Lane::fill(*room, batch);
+      auto one =
+          std::make_shared<Behind>(Behind{std::move(batch), Buffer(std::move(*room)), std::move(sums)});
+      bytes += one->batch.bytes;
+      if (auto sent = send_behind(one); !sent) return fail(sent.error());
+    }
+    return bytes;
+  }
+
+  Result<> send_behind(const std::shared_ptr<Behind>& one) {
+    one->batch.memory.clear();  // the caller's, which is its own again
+    one->message_bytes = 256 + one->batch.extents.size() * sizeof(wire::Extent) + one->sums.size() * 4;
+    {
+      std::unique_lock lock(behind_mutex_);
+      const auto has_room = [&] {
+        return behind_ == 0 ||
+               (behind_ < kMostBehind && behind_bytes_ + one->message_bytes <= kMostBehindBytes);
+      };
+      if (!has_room() && !core_.wait_while_running(lock, behind_changed_, has_room))
+        return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+      ++behind_;
+      behind_bytes_ += one->message_bytes;
+    }
+    return core_.on_loop([this, one] {
+      send_write(one->batch, one->buffer, one->sums, kLockAttempts, [this, one](Result<uint64_t> written) {
+        core_.lane.settle(*one->buffer.room);
+        core_.give_back(false);
+        if (!written) note_failed_write(written.error());
+        const std::lock_guard lock(behind_mutex_);
+        if (!written && !behind_error_) behind_error_ = written.error();
+        --behind_;
+        behind_bytes_ -= one->message_bytes;
+        behind_changed_.notify_all();
+      });
+    });
+  }
+
+  // Every write that returned was answered.
+  Result<> settle_behind() {
+    std::unique_lock lock(behind_mutex_);
+    const auto quiet = [this] { return behind_ == 0; };
+    if (!quiet() && !core_.wait_while_running(lock, behind_changed_, quiet))
+      return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+    lock.unlock();
+    return take_behind_error();
+  }
+
+  Result<> take_behind_error() {
+    const std::lock_guard lock(behind_mutex_);
+    if (!behind_error_) return {};
+    return fail(*std::exchange(behind_error_, std::nullopt));
+  }
+
+  // --- caller's thread ---
+  Result<> prepare_write(const Batch& batch, std::unique_ptr<Buffer>& buffer, std::vector<uint32_t>& sums) {
+    if (core_.lane.usable()) {
+      auto room = find_room(batch.bytes);
+      if (room) {
+        buffer = std::make_unique<Buffer>(batch, /*in_place=*/true);
+        buffer->room = std::move(*room);
+        sums = Lane::fill(*buffer->room, batch);
+        return {};
+      }
+      // The service came back somewhere else: then by the other lane.
+      if (room.error().code != ErrorCode::kUnsupported) return fail(room.error());
+    }
+    buffer = std::make_unique<Buffer>(batch, /*in_place=*/false);
+    buffer->gather(batch);
+    sums = block_checksums(buffer->span);
+    return {};
+  }
+
+  Result<> prepare_read(const Batch& batch, std::unique_ptr<Buffer>& buffer) {
+    buffer = std::make_unique<Buffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
+    return {};
+  }
+
+  Result<Lane::Room> find_room(uint64_t bytes) {
+    if (auto room = core_.lane.take(bytes)) return std::move(*room);
+    wire::LeaseT ask;
+    ask.need = bytes;
+    ask.want = std::max(bytes, core_.lane.wanted_bytes());
+    auto leased = core_.ask<wire::LeasedT>(std::move(ask));
+    if (!leased) return fail(leased.error());
+    if (auto room = core_.lane.add(*leased, bytes)) return std::move(*room);
+    return fail(ErrorCode::kUnsupported, "the service granted room that is not mapped here");
   }
 
   // Checks what arrived and puts it where the caller wants it.
@@ -303,6 +441,7 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   using Finished = std::function<void(Result<uint64_t>)>;
+  static constexpr int kReadAttempts = 8;
   static constexpr int kLockAttempts = 8;  // a lock that is lost more often than this is no accident
 
   // Loop thread, as are those below. The batch, its buffer and sums live until `finished`.
@@ -317,7 +456,9 @@ class RemoteFile final : public File, public Recoverable {
                 ask.checksums = sums;
                 ask.lock = use.id;
                 std::shared_ptr<transport::ExposedMemory> exposed;
-                if (batch.bytes <= protocol::kMaxInlineBytes) {
+                if (buffer.room) {
+                  ask.slab = std::make_unique<wire::Slab>(buffer.room->grant, buffer.room->offset);
+                } else if (batch.bytes <= protocol::kMaxInlineBytes) {
                   const auto* data = reinterpret_cast<const uint8_t*>(buffer.span.data());
                   ask.inline_.assign(data, data + buffer.span.size());
                 } else {
@@ -347,36 +488,87 @@ class RemoteFile final : public File, public Recoverable {
               });
   }
 
-  void send_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, Finished finished) {
-    with_lock(batch, /*write=*/false, finished, [this, &batch, &buffer, &sums, finished](LockUse use) {
-      wire::ReadT ask;
-      ask.handle = handle_.handle;
-      ask.secret = handle_.secret;
-      ask.extents = protocol::to_wire(batch.extents);
-      std::shared_ptr<transport::ExposedMemory> exposed;
-      if (batch.bytes > protocol::kMaxInlineBytes) {
-        auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
-        if (!memory) return finished(fail(memory.error()));
-        exposed = std::move(*memory);
-        ask.destination = to_wire(exposed->remote());
-      }
-      core_.session.call(
-          std::move(ask), [&batch, &buffer, &sums, finished, exposed, use](Result<Answer> answer) mutable {
-            exposed.reset();
-            use.hold.reset();
-            auto read = answer ? Core::body_of<wire::ReadDoneT>(*answer)
-                               : Result<wire::ReadDoneT>(fail(answer.error()));
-            if (!read) return finished(fail(read.error()));
-            if (read->bytes > batch.bytes || read->inline_.size() > batch.bytes) {
-              return finished(
-                  fail(ErrorCode::kProtocol, "the service answered with more bytes than were asked for"));
-            }
-            if (!read->inline_.empty())
-              std::memcpy(buffer.span.data(), read->inline_.data(), read->inline_.size());
-            sums = std::move(read->checksums);
-            finished(read->bytes);
-          });
+  void send_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, int attempts,
+                 Finished finished) {
+    with_lock(batch, /*write=*/false, finished,
+              [this, &batch, &buffer, &sums, attempts, finished](LockUse use) {
+                wire::ReadT ask;
+                ask.handle = handle_.handle;
+                ask.secret = handle_.secret;
+                ask.extents = protocol::to_wire(batch.extents);
+                ask.mapped = core_.lane.usable();
+                ask.release = std::exchange(spent_pins_, {});
+                // Without the lane, the buffer is there; with it, it may not have been needed.
+                if (buffer.span.empty() && !ask.mapped) buffer = Buffer(batch, /*in_place=*/false);
+                std::shared_ptr<transport::ExposedMemory> exposed;
+                if (batch.bytes > protocol::kMaxInlineBytes && !buffer.span.empty()) {
+                  auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
+                  if (!memory) return finished(fail(memory.error()));
+                  exposed = std::move(*memory);
+                  ask.destination = to_wire(exposed->remote());
+                }
+                core_.session.call(std::move(ask), [this, &batch, &buffer, &sums, attempts, finished, exposed,
+                                                    use](Result<Answer> answer) mutable {
+                  exposed.reset();
+                  use.hold.reset();
+                  auto read = answer ? Core::body_of<wire::ReadDoneT>(*answer)
+                                     : Result<wire::ReadDoneT>(fail(answer.error()));
+                  auto bytes =
+                      read ? take_answer(batch, buffer, sums, *read) : Result<uint64_t>(fail(read.error()));
+                  if (bytes || attempts <= 1) return finished(std::move(bytes));
+                  if (bytes.error().code == ErrorCode::kUnsupported && buffer.span.empty()) {
+                    // Part of it has left the hot tier: the service gathers it.
+                    cold_ = true;
+                    buffer = Buffer(batch, /*in_place=*/false);
+                    return send_read(batch, buffer, sums, attempts - 1, finished);
+                  }
+                  if (bytes.error().code == ErrorCode::kConflict)
+                    return send_read(batch, buffer, sums, attempts - 1, finished);
+                  finished(std::move(bytes));
+                });
+              });
+  }
+
+  Result<uint64_t> take_answer(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,
+                               wire::ReadDoneT& read) {
+    if (read.bytes > batch.bytes || read.inline_.size() > batch.bytes)
+      return fail(ErrorCode::kProtocol, "the service answered with more bytes than were asked for");
+    if (read.pin != 0) {
+      auto copied = core_.lane.copy_out(read, batch);
+      spend(read.pin);
+      // The pin held as long as the session did. A process that was stopped in the middle does not know.
+      if (copied && core_.transport.now_ms() >= core_.session.leased_until_ms())
+        copied = fail(Error(ErrorCode::kConflict, "this process was silent for too long").mark_retryable());
+      cold_ = false;
+      buffer.placed = true;
+      return copied;
+    }
+    if (!read.inline_.empty()) {
+      if (buffer.span.empty()) buffer = Buffer(batch, /*in_place=*/false);
+      std::memcpy(buffer.span.data(), read.inline_.data(), read.inline_.size());
+    }
+    if (read.bytes > buffer.span.size())
+      return fail(ErrorCode::kProtocol, "the service answered without the bytes that were asked for");
+    sums = std::move(read.checksums);
+    return read.bytes;
+  }
+
+  // A pin is given back with the next read; when none comes, by itself.
+  void spend(uint64_t pin) {
+    constexpr uint64_t kSoonMs = 5;
+    spent_pins_.push_back(pin);
+    if (spent_pins_.size() > 1) return;
+    core_.transport.after_ms(kSoonMs, [this, alive = alive_] {
+      if (*alive) release_pins();
     });
+  }
+  void release_pins() {
+    if (spent_pins_.empty()) return;
+    wire::ReleaseT release;
+    release.pins = std::exchange(spent_pins_, {});
+    protocol::Body body;
+    body.Set(std::move(release));
+    core_.session.tell(std::move(body));
   }
 
   // So that the locks of the later parts are there when it is their turn.
@@ -410,6 +602,14 @@ class RemoteFile final : public File, public Recoverable {
   const LockTarget target_;
   std::atomic<bool> closed_{false};
   uint64_t last_record_ = 0;  // newest acknowledged; loop thread
+  std::mutex behind_mutex_;
+  std::condition_variable behind_changed_;
+  size_t behind_ = 0;                  // writes that returned to the caller and are not answered
+  size_t behind_bytes_ = 0;            // of their messages
+  std::optional<Error> behind_error_;  // not told yet
+  std::vector<uint64_t> spent_pins_;   // loop thread
+  std::atomic<bool> cold_ = false;     // the last read found bytes that are not in the hot tier
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for timers; loop thread
   mutable std::mutex lost_mutex_;
   std::optional<Error> lost_;          // why the file cannot go on
   std::optional<Error> failed_write_;  // why its transaction cannot commit

@@ -30,12 +30,12 @@ uint64_t Session::put(protocol::Body body, Answered done) {
   Call& call = calls_[id];
   call.message = protocol::encode_message(id, std::move(body));
   call.done = std::move(done);
-  call.asked_ms = transport_.now_ms();
   return id;
 }
 
 void Session::send(uint64_t id, Call& call) {
   ++call.times_sent;
+  call.sent_ms = transport_.now_ms();
   if (auto sent = transport_.send(*peer_, call.message); !sent) {
     // Too large: this request can never be sent. Too much queued: the connection does not move; start afresh.
     if (sent.error().code == ErrorCode::kTooLarge) {
@@ -61,7 +61,7 @@ void Session::tell(protocol::Body body) {
 
 void Session::connect() {
   if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
-  auto address = options_.locate();
+  auto address = options_.locate(failures_);
   if (!address) return retry_later(address.error());
   auto peer = transport_.connect(*address);
   if (!peer) return retry_later(peer.error());
@@ -75,6 +75,7 @@ void Session::connect() {
   hello.resume = session_;
   hello.secret = secret_;
   hello_id_ = next_id_++;
+  hello_ms_ = transport_.now_ms();
   if (auto sent = transport_.send(*peer_, protocol::encode(hello_id_, std::move(hello))); !sent) {
     transport_.disconnect(*peer_, sent.error());
     away(sent.error());
@@ -93,6 +94,7 @@ void Session::away(const Error& why) {
 
 void Session::retry_later(const Error& why) {
   state_ = State::kAway;
+  ++failures_;
   if (transport_.now_ms() - *away_since_ms_ >= options_.unavailable_after_ms) return give_up(why);
   if (retry_scheduled_) return;
   retry_scheduled_ = true;
@@ -129,6 +131,8 @@ void Session::welcome(const wire::WelcomeT& welcome) {
   secret_ = welcome.secret;
   boot_ = welcome.boot;
   lease_ms_ = welcome.lease_ms;
+  leased_until_ms_.store(hello_ms_ + lease_ms_, std::memory_order_release);
+  if (options_.on_welcome) options_.on_welcome(welcome, *peer_);
   if (!renewing_) {
     renewing_ = true;
     renew();
@@ -153,18 +157,32 @@ void Session::welcome(const wire::WelcomeT& welcome) {
 void Session::recover_files() {
   state_ = State::kRecovering;
   must_recover_ = true;
-  if (files_.empty()) return ready();
-  for (Recoverable* file : files_) {
-    protocol::Body body;
-    body.Set(file->recovery());
+  const auto grants = options_.grants ? options_.grants() : std::vector<uint64_t>();
+  if (files_.empty() && grants.empty()) return ready();
+  const auto recover = [this](protocol::Body body, Answered answered) {
     const uint64_t id = next_id_;
-    put(std::move(body), [this, file, id](Result<Answer> answer) {
+    put(std::move(body), [this, id, answered = std::move(answered)](Result<Answer> answer) {
       recover_calls_.erase(id);
-      const bool still_open = std::find(files_.begin(), files_.end(), file) != files_.end();
-      if (!answer && still_open) file->lost(answer.error());
+      answered(std::move(answer));
       if (state_ == State::kRecovering && recover_calls_.empty()) ready();
     });
     recover_calls_.insert(id);
+  };
+  if (!grants.empty()) {
+    // One that is not to be had any more shows when a write that names it is refused.
+    protocol::Body body;
+    wire::ReclaimT reclaim;
+    reclaim.grants = grants;
+    body.Set(std::move(reclaim));
+    recover(std::move(body), [](Result<Answer>) {});
+  }
+  for (Recoverable* file : files_) {
+    protocol::Body body;
+    body.Set(file->recovery());
+    recover(std::move(body), [this, file](Result<Answer> answer) {
+      const bool still_open = std::find(files_.begin(), files_.end(), file) != files_.end();
+      if (!answer && still_open) file->lost(answer.error());
+    });
   }
   for (const uint64_t id : std::set(recover_calls_)) send(id, calls_.at(id));
 }
@@ -172,6 +190,7 @@ void Session::recover_files() {
 void Session::ready() {
   state_ = State::kReady;
   must_recover_ = false;
+  failures_ = 0;
   away_since_ms_.reset();
   std::vector<uint64_t> waiting;
   for (const auto& [id, call] : calls_) waiting.push_back(id);
@@ -206,6 +225,10 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
     if (options_.on_revoke) options_.on_revoke(*message->body.AsRevoke());
     return;
   }
+  if (message->body.type == wire::Body::Recall) {
+    if (options_.on_recall) options_.on_recall();
+    return;
+  }
   if (message->id == hello_id_ && state_ == State::kConnecting) {
     if (const auto* greeting = message->body.AsWelcome()) return welcome(*greeting);
     const Error refused = message->body.AsFailed() != nullptr
@@ -221,6 +244,8 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
   if (at == calls_.end()) return;  // the second answer to something asked twice
   Call call = std::move(at->second);
   calls_.erase(at);
+  if (call.sent_ms + lease_ms_ > leased_until_ms_.load(std::memory_order_relaxed))
+    leased_until_ms_.store(call.sent_ms + lease_ms_, std::memory_order_release);
   if (const auto* failed = message->body.AsFailed()) {
     Error error = protocol::error_of(*failed);
     if (call.times_sent > 1) error.mark_outcome_unknown();

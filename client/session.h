@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,13 +41,17 @@ class Recoverable {
 class Session final : public transport::Handler {
  public:
   struct Options {
-    std::function<Result<transport::Address>()>
-        locate;  // where the service is now; asked before every connection
+    // Where the service is now. Asked before every connection, with the number of attempts since the last
+    // one.
+    std::function<Result<transport::Address>(unsigned failures)> locate;
     uint64_t unavailable_after_ms = 30'000;
     uint64_t retry_ms = 50;  // between attempts to connect
     std::function<void(const wire::RevokeT&)> on_revoke;
     std::function<void()>
         on_new_boot;  // the service was restarted: it knows no lock of ours, but may be asked again
+    std::function<void(const wire::WelcomeT&, transport::PeerId)> on_welcome;
+    std::function<std::vector<uint64_t>()> grants;  // what is to be reclaimed after a restart of the service
+    std::function<void()> on_recall;                // the service needs the room of idle grants
     std::function<void()> on_fenced;  // the service gave us up: what we held and asked for is gone
   };
 
@@ -65,11 +70,16 @@ class Session final : public transport::Handler {
   // Says something that is not answered to anybody; dropped when there is no connection.
   void tell(protocol::Body body);
 
+  bool ready_now() const { return state_ == State::kReady; }
+
   void add(Recoverable* file) { files_.push_back(file); }
   void remove(Recoverable* file) { std::erase(files_, file); }
 
   // Says goodbye and ends: outstanding and later calls fail with kAborted.
   void end(std::function<void()> done);
+
+  // Any thread: until when the service surely has not given this session up, by transport().now_ms().
+  uint64_t leased_until_ms() const { return leased_until_ms_.load(std::memory_order_acquire); }
 
   transport::Transport& transport() { return transport_; }
   std::optional<transport::PeerId> peer() const { return peer_; }
@@ -82,7 +92,7 @@ class Session final : public transport::Handler {
   struct Call {
     std::vector<std::byte> message;
     Answered done;
-    uint64_t asked_ms = 0;
+    uint64_t sent_ms = 0;  // the last time
     unsigned times_sent = 0;
   };
   enum class State { kAway, kConnecting, kRecovering, kReady, kEnded };
@@ -109,7 +119,10 @@ class Session final : public transport::Handler {
   uint64_t secret_ = 0;
   uint64_t boot_ = 0;
   uint64_t lease_ms_ = 0;
+  std::atomic<uint64_t> leased_until_ms_ = 0;
+  uint64_t hello_ms_ = 0;
   std::optional<uint64_t> away_since_ms_;
+  unsigned failures_ = 0;  // to connect, since the last connection
   bool retry_scheduled_ = false;
   bool renewing_ = false;
   bool must_recover_ = false;         // the service was restarted and has not been told of our open files yet

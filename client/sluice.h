@@ -1,20 +1,21 @@
-/* libsluice: files of a Sluice pool from C. Compile with -I and -L of this directory and of build/release/lib, link with -lsluice.
+/* libsluice: files of a Sluice pool from C. Compile with -I and -L of this directory and of
+ * build/release/lib, link with -lsluice.
  *
  *   sluice_pool* pool;
  *   sluice_file* file;
  *   sluice_error error;
  *   if (sluice_connect(NULL, &pool, &error)) die(error.message);
- *   if (sluice_open(pool, "/results/1", SLUICE_O_WRITE | SLUICE_O_CREATE, 0666, &file, &error)) die(error.message);
- *   if (sluice_write(file, 0, data, bytes, &error)) die(error.message);
- *   if (sluice_close(file, 1, &error)) die(error.message);
- *   sluice_disconnect(pool);
+ *   if (sluice_open(pool, "/results/1", SLUICE_O_WRITE | SLUICE_O_CREATE, 0666, &file, &error))
+ * die(error.message); if (sluice_write(file, 0, data, bytes, &error)) die(error.message); if
+ * (sluice_close(file, 1, &error)) die(error.message); sluice_disconnect(pool);
  *
  * Paths are those of the pool: "/results/1", without "sluice:".
  *
- * Every function that can fail answers 0, or -1 with *error filled in (error may be NULL). All functions are thread-safe, but
- * nothing may be called for a file during or after its close, nor for a pool during or after its disconnect. Sizes and
- * offsets are bytes. Writes survive a crash of the service when they return, and are durable and visible to others after
- * sluice_sync or a committing close; until then a crash of the program leaves the file as it was at the last sync.
+ * Every function that can fail answers 0, or -1 with *error filled in (error may be NULL). All functions are
+ * thread-safe, but nothing may be called for a file during or after its close, nor for a pool during or after
+ * its disconnect. Sizes and offsets are bytes. Writes survive a crash of the service when they return, and
+ * are durable and visible to others after sluice_sync or a committing close; until then a crash of the
+ * program leaves the file as it was at the last sync.
  */
 #ifndef SLUICE_H
 #define SLUICE_H

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "engine/context.h"
+#include "engine/lane_desk.h"
 #include "engine/lock_desk.h"
 #include "engine/names.h"
 #include "engine/open_files.h"
@@ -25,7 +26,8 @@ class EngineImpl final : public Engine {
         secrets_(random_seed()),
         files_(context_, random_seed()),
         locks_(context_, files_),
-        writer_(context_, files_, locks_),
+        lane_(context_, parts.lane, random_seed()),
+        writer_(context_, files_, locks_, lane_),
         reader_(context_, files_),
         names_(context_, files_, locks_),
         boot_(secrets_.next()) {
@@ -36,7 +38,9 @@ class EngineImpl final : public Engine {
     parts.transport.post([this] {
       tick();
       context_.parts.transport.after_ms(context_.options.recovery_ms, [this] {
-        if (!stopped_) files_.end_recovery();
+        if (stopped_) return;
+        files_.end_recovery();
+        lane_.end_recovery();
       });
     });
   }
@@ -101,10 +105,29 @@ class EngineImpl final : public Engine {
     if (session->in_progress.size() >= Sessions::kMaxInProgress)
       return refuse_peer(peer, "too many requests at once");
     if (!session->in_progress.insert(message->id).second) return;  // asked again; the answer is on its way
-    dispatch({id, message->id}, message);
+    const Request request{id, message->id};
+    if (is_write(message->body)) return dispatch(request, message);
+    // A client may have been told that its write is done when it had said so, and another may know that. What
+    // was said before this request is heard before it is answered: a whole look at all connections lies
+    // between.
+    next_turn([this, request, message] {
+      if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch(request, message);
+    });
   }
 
  private:
+  static bool is_write(const protocol::Body& body) {
+    return body.type == wire::Body::Write || body.type == wire::Body::Lease ||
+           body.type == wire::Body::GiveBack || body.type == wire::Body::Reclaim ||
+           body.type == wire::Body::Recover || body.type == wire::Body::Renew;
+  }
+
+  // After the loop has looked once more at everything that came in.
+  void next_turn(std::function<void()> work) {
+    auto& transport = context_.parts.transport;
+    transport.after_ms(0, [&transport, work = std::move(work)] { transport.after_ms(0, work); });
+  }
+
   // A peer that does not keep to the protocol loses its connection, and nobody else anything.
   void refuse_peer(transport::PeerId peer, const std::string& why) {
     log::warn("connection {} closed: {}", peer.value, why);
@@ -154,6 +177,7 @@ class EngineImpl final : public Engine {
     welcome.boot = boot_;
     welcome.pool = context_.options.pool_id;
     welcome.lease_ms = context_.options.lease_ms;
+    welcome.lane = lane_.terms(peer);
     const SessionId id = session->id;
     if (!resumed && ask.resume != 0) locks_.session_replaces(SessionId(ask.resume), id);
     if (!context_.parts.transport.send(peer, protocol::encode(message.id, std::move(welcome)))) {
@@ -187,10 +211,19 @@ class EngineImpl final : public Engine {
         return files_.attach(request, *body.AsAttach());
       case wire::Body::Recover:
         return files_.recover(request, message);
+      case wire::Body::GiveBack:
+        lane_.give_back(request, *body.AsGiveBack());
+        return writer_.room_came_back();
+      case wire::Body::Reclaim:
+        return lane_.reclaim(request, *body.AsReclaim());
+      case wire::Body::Lease:
       case wire::Body::Write:
         return writer_.write(request, message);
       case wire::Body::Read:
         return reader_.read(request, message);
+      case wire::Body::Release:
+        reader_.release(request.session, body.AsRelease()->pins);
+        return context_.answer(request, wire::DoneT{});
       case wire::Body::Size:
         return files_.size(request, *body.AsSize());
       case wire::Body::Resize:
@@ -225,6 +258,8 @@ class EngineImpl final : public Engine {
     }
     locks_.session_gone(id, evicted);
     files_.session_gone(id, evicted);
+    reader_.session_gone(id);
+    lane_.session_gone(id, evicted);
     context_.sessions.remove(id);
     count_sessions();
   }
@@ -243,6 +278,7 @@ class EngineImpl final : public Engine {
     last_tick_ms_ = now;
     for (const SessionId id : context_.sessions.expired(now)) end_session(id, /*evicted=*/true);
     locks_.tick();
+    lane_.tick();
     context_.parts.transport.after_ms(interval, [this] { tick(); });
   }
 
@@ -250,6 +286,7 @@ class EngineImpl final : public Engine {
   SeededRng secrets_;
   OpenFiles files_;
   LockDesk locks_;
+  LaneDesk lane_;
   Writer writer_;
   Reader reader_;
   Names names_;

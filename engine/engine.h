@@ -21,6 +21,8 @@
 // Transport::post().
 namespace sluice::engine {
 
+class LaneFile;
+
 struct Options {
   uint64_t pool_id = 0;
   std::string pool_name;       // shown to users
@@ -66,6 +68,7 @@ struct Parts {
   burst_buffer::HotTier& hot;
   storage::ObjectStore& store;
   storage::MetaStore& meta;
+  LaneFile* lane = nullptr;  // none: no process fills the hot tier by itself
 };
 
 class Engine : public transport::Handler {

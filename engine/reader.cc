@@ -8,11 +8,16 @@ namespace sluice::engine {
 
 void Reader::read(const Request& request, const Message& message) {
   const wire::ReadT& ask = *message->body.AsRead();
+  release(request.session, ask.release);
   auto file = files_.find(request, ask.handle, ask.secret);
   if (!file) return context_.refuse(request, file.error());
   if ((*file)->access == wire::Access::WriteOnly) {
     return context_.refuse(
         request, {ErrorCode::kAccess, (*file)->path + " was opened for writing only; open it for reading"});
+  }
+  if (ask.mapped && tell_places(request, **file, protocol::extents_of(ask.extents))) return;
+  if (ask.destination == nullptr && protocol::total_bytes(ask.extents) > protocol::kMaxInlineBytes) {
+    return context_.refuse(request, {ErrorCode::kUnsupported, "not all of these bytes lie in the hot tier"});
   }
   context_.off_loop(
       turn_++,
@@ -26,6 +31,38 @@ void Reader::read(const Request& request, const Message& message) {
         if (!gathered) return context_.refuse(request, gathered.error());
         deliver(request, message, std::move(*gathered));
       });
+}
+
+void Reader::release(SessionId session, std::span<const uint64_t> pins) {
+  const auto held = pins_.find(session);
+  if (held == pins_.end()) return;
+  for (const uint64_t pin : pins) held->second.erase(pin);
+}
+
+bool Reader::tell_places(const Request& request, const OpenFile& file, const std::vector<Extent>& extents) {
+  auto& held = pins_[request.session];
+  if (held.size() >= kMaxPins) return false;
+  auto staged = context_.parts.hot.staged(file.container, file.txn, extents);
+  if (!staged || !*staged || (*staged)->segments.size() > protocol::kMaxMappedPieces) return false;
+  wire::ReadDoneT done;
+  done.pieces.reserve((*staged)->segments.size());
+  for (const auto& segment : (*staged)->segments) {
+    const uint64_t bytes = segment.bytes.size();
+    done.pieces.emplace_back(done.bytes, segment.area_offset, bytes, segment.in_slab, segment.slab_length);
+    const auto blocks = protocol::whole_blocks(segment.in_slab, bytes, segment.slab_length);
+    const auto sums = segment.checksums.subspan(blocks.count == 0 ? 0 : blocks.first, blocks.count);
+    done.checksums.insert(done.checksums.end(), sums.begin(), sums.end());
+    done.bytes += bytes;
+  }
+  done.pin = next_pin_++;
+  held.emplace(done.pin, std::move((*staged)->pin));
+  ++context_.reads;
+  context_.drain->busy();
+  context_.bytes_read += done.bytes;
+  protocol::Body body;
+  body.Set(std::move(done));
+  context_.answer_once(request, std::move(body));
+  return true;
 }
 
 Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<TxnId> txn,
@@ -112,6 +149,7 @@ void Reader::deliver(const Request& request, const Message& message, Gathered ga
   auto held = std::make_shared<Gathered>(std::move(gathered));
   const auto answer = [this, request, held](bool inline_bytes) {
     ++context_.reads;
+    context_.drain->busy();
     context_.bytes_read += held->bytes.size();
     wire::ReadDoneT done;
     done.bytes = held->bytes.size();

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,17 +13,28 @@
 namespace sluice::engine {
 
 // One Read request: gather the bytes (hot tier over stripes over the published version) on a worker, then
-// send them inline or by RMA into the client's memory. Loop thread.
+// send them inline or by RMA into the client's memory.
+//
+// A client that maps the hot tier is told where the bytes lie instead, when all of them lie there: they stay
+// there, pinned, until it says that it has them, or its session ends.
+//
+// Loop thread.
 class Reader {
  public:
   Reader(Context& context, OpenFiles& files) : context_(context), files_(files) {}
   void read(const Request& request, const Message& message);
+  void release(SessionId session, std::span<const uint64_t> pins);
+  void session_gone(SessionId session) { pins_.erase(session); }
 
  private:
   struct Gathered {
     std::vector<std::byte> bytes;  // of the extents before the end of the file
     std::vector<uint32_t> checksums;
   };
+  static constexpr size_t kMaxPins = 4096;  // of one session
+
+  // True when the request was answered.
+  bool tell_places(const Request& request, const OpenFile& file, const std::vector<Extent>& extents);
   Result<Gathered> gather(ContainerId container, std::optional<TxnId> txn,
                           const std::vector<Extent>& extents);
   Result<Gathered> gather_once(ContainerId container, std::optional<TxnId> txn,
@@ -31,6 +45,8 @@ class Reader {
 
   Context& context_;
   OpenFiles& files_;
+  std::map<SessionId, std::map<uint64_t, std::unique_ptr<burst_buffer::Pin>>> pins_;
+  uint64_t next_pin_ = 1;
   uint64_t turn_ = 0;  // reads are spread over the workers
 };
 

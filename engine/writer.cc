@@ -12,7 +12,25 @@ void Writer::write(const Request& request, const Message& message) {
   if (!waiting_.empty() || !admit(write)) wait_for_room(std::move(write));
 }
 
+Length Writer::wanted(const Waiting& waiting) {
+  const auto* lease = waiting.message->body.AsLease();
+  return Length(lease != nullptr ? lease->need
+                                 : protocol::total_bytes(waiting.message->body.AsWrite()->extents));
+}
+
+bool Writer::admit_lease(const Waiting& lease) {
+  auto leased = lane_.lease(lease.request.session, *lease.message->body.AsLease());
+  if (leased) {
+    context_.answer(lease.request, std::move(*leased));
+    return true;
+  }
+  if (leased.error().code == ErrorCode::kNoSpace) return false;
+  context_.refuse(lease.request, leased.error());
+  return true;
+}
+
 bool Writer::admit(const Waiting& write) {
+  if (write.message->body.type == wire::Body::Lease) return admit_lease(write);
   const wire::WriteT& ask = *write.message->body.AsWrite();
   auto file = files_.writable(write.request, ask.handle, ask.secret);
   if (!file) {
@@ -29,7 +47,14 @@ bool Writer::admit(const Waiting& write) {
     context_.refuse(write.request, held.error());
     return true;
   }
-  auto slab = context_.parts.hot.reserve(Length(protocol::total_bytes(ask.extents)));
+  if (ask.slab != nullptr) {
+    auto txn = files_.transaction(**file);
+    if (txn) return admit_filled(write, **file, *txn);
+    if (txn.error().code == ErrorCode::kNoSpace) return false;  // the staging log is full
+    context_.refuse(write.request, txn.error());
+    return true;
+  }
+  auto slab = context_.parts.hot.reserve(wanted(write));
   if (!slab && slab.error().code == ErrorCode::kNoSpace) return false;
   if (!slab) {
     context_.refuse(write.request, slab.error());
@@ -47,13 +72,79 @@ bool Writer::admit(const Waiting& write) {
   return true;
 }
 
+bool Writer::admit_filled(const Waiting& write, OpenFile& file, TxnId txn) {
+  const wire::WriteT& ask = *write.message->body.AsWrite();
+  auto& hot = context_.parts.hot;
+  auto slab = lane_.take(write.request.session, *ask.slab, wanted(write));
+  if (!slab && slab.error().code == ErrorCode::kExists) return admit_copy(write, file, txn);
+  if (!slab) {
+    context_.refuse(write.request, slab.error());
+    return true;
+  }
+  const auto append = [&hot, message = write.message, txn, slab = *slab] {
+    const wire::WriteT& filled = *message->body.AsWrite();
+    return hot.record(txn, protocol::extents_of(filled.extents), slab, filled.checksums);
+  };
+  files_.write_began(file);
+  if (!hot.appends_at_once()) {
+    context_.off_loop(ask.handle, append, [this, write](Result<uint64_t> record) {
+      const wire::WriteT& asked = *write.message->body.AsWrite();
+      files_.write_ended(HandleId(asked.handle));
+      if (!record) lane_.untake(*asked.slab, wanted(write));
+      if (!record && record.error().code == ErrorCode::kNoSpace) return wait_for_room(write);
+      recorded(write, record);
+    });
+    return true;
+  }
+  const auto record = append();
+  files_.write_ended(HandleId(ask.handle));
+  if (!record) lane_.untake(*ask.slab, wanted(write));
+  if (!record && record.error().code == ErrorCode::kNoSpace) return false;
+  recorded(write, record);
+  return true;
+}
+
+// Asked again after a restart: the record may have survived, or be gone because a later one covered it, and
+// writes that came after it may have been recorded. A record of the same bytes on top of all is right either
+// way, since the writes that came after are asked again after this one. A slab belongs to one record, so it
+// is a copy; and what the slab holds by now is for the checksums to say.
+bool Writer::admit_copy(const Waiting& write, OpenFile& file, TxnId txn) {
+  const wire::WriteT& ask = *write.message->body.AsWrite();
+  auto& hot = context_.parts.hot;
+  auto slab = hot.reserve(wanted(write));
+  if (!slab && slab.error().code == ErrorCode::kNoSpace) return false;
+  if (!slab) {
+    context_.refuse(write.request, slab.error());
+    return true;
+  }
+  const auto room = hot.bytes(*slab);
+  std::memcpy(room.data(), hot.bytes({ask.slab->offset(), wanted(write)}).data(), room.size());
+  files_.write_began(file);
+  if (!hot.appends_at_once()) {
+    record(write, txn, *slab);
+    return true;
+  }
+  Result<uint64_t> outcome =
+      fail(ErrorCode::kCorrupt, "what was written before the restart is gone; write it again");
+  if (checksums_match(room, ask.checksums)) {
+    outcome = hot.write(txn, protocol::extents_of(ask.extents), *slab, ask.checksums);
+  } else {
+    hot.cancel(*slab);
+  }
+  files_.write_ended(HandleId(ask.handle));
+  if (!outcome && outcome.error().code == ErrorCode::kNoSpace) return false;
+  recorded(write, outcome);
+  return true;
+}
+
 void Writer::wait_for_room(Waiting write) {
   const uint64_t now = context_.parts.transport.now_ms();
   if (now >= write.deadline_ms) return context_.refuse(write.request, full(context_.drain->status().state));
-  const Length wanted(protocol::total_bytes(write.message->body.AsWrite()->extents));
+  const Length length = wanted(write);
   const uint64_t left_ms = write.deadline_ms - now;
   waiting_.push_back(std::move(write));
-  context_.drain->want_room(wanted);
+  lane_.recall();  // what others were granted and do not use may be all it needs
+  context_.drain->want_room(length);
   context_.parts.transport.after_ms(left_ms, [this] { give_up_waiting(); });
 }
 
@@ -79,7 +170,7 @@ void Writer::drain_progress(const Result<>& outcome) {
   while (!waiting_.empty()) {
     const Waiting next = waiting_.front();
     if (!admit(next)) {
-      context_.drain->want_room(Length(protocol::total_bytes(next.message->body.AsWrite()->extents)));
+      context_.drain->want_room(wanted(next));
       return;
     }
     waiting_.pop_front();
@@ -137,17 +228,21 @@ void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& s
         return recorded;
       },
       [this, write](Result<uint64_t> recorded) {
-        const wire::WriteT& ask = *write.message->body.AsWrite();
-        files_.write_ended(HandleId(ask.handle));
+        files_.write_ended(HandleId(write.message->body.AsWrite()->handle));
         if (!recorded && recorded.error().code == ErrorCode::kNoSpace)
           return wait_for_room(write);  // the log is full
-        if (!recorded) return context_.refuse(write.request, recorded.error());
-        ++context_.writes;
-        context_.bytes_written += protocol::total_bytes(ask.extents);
-        wire::WrittenT written;
-        written.record = *recorded;
-        context_.answer(write.request, std::move(written));
+        this->recorded(write, recorded);
       });
+}
+
+void Writer::recorded(const Waiting& write, const Result<uint64_t>& record) {
+  if (!record) return context_.refuse(write.request, record.error());
+  ++context_.writes;
+  context_.drain->busy();
+  context_.bytes_written += wanted(write).value;
+  wire::WrittenT written;
+  written.record = *record;
+  context_.answer(write.request, std::move(written));
 }
 
 Error Writer::full(const std::string& why) const {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/context.h"
+#include "engine/lane_desk.h"
 #include "engine/lock_desk.h"
 #include "engine/open_files.h"
 
@@ -13,18 +14,29 @@ namespace sluice::engine {
 // One Write request, from its message to its acknowledgement:
 //
 //   admit    room in the hot tier (or wait for the drain)
-//   fetch    bytes from the message, or by RMA out of the client's memory
+//   fetch    bytes from the message, or by RMA out of the client's memory; or they are in the hot tier
+//   already,
+//            where the client put them (lane_desk.h)
 //   check    CRC32C of every block, against what the client computed
 //   record   one record in the staging log: from here on it survives a crash of the process
 //   answer
 //
-// Loop thread; check and record run on a worker.
+// Bytes that the client put in place itself were not on any way, and are checked when they leave the hot
+// tier.
+//
+// A Lease, which is room for such bytes, waits for it like a write.
+//
+// Loop thread; check and record run on a worker, or on the loop where appending to the log waits for no
+// device.
 class Writer {
  public:
-  Writer(Context& context, OpenFiles& files, LockDesk& locks)
-      : context_(context), files_(files), locks_(locks) {}
+  Writer(Context& context, OpenFiles& files, LockDesk& locks, LaneDesk& lane)
+      : context_(context), files_(files), locks_(locks), lane_(lane) {}
 
+  // A Write or a Lease.
   void write(const Request& request, const Message& message);
+  // Somebody gave room back.
+  void room_came_back() { drain_progress({}); }
   // The drain made room, or cannot. Loop thread.
   void drain_progress(const Result<>& outcome);
 
@@ -36,6 +48,11 @@ class Writer {
   };
   // False when there is no room: nothing was done.
   bool admit(const Waiting& write);
+  bool admit_lease(const Waiting& lease);
+  bool admit_filled(const Waiting& write, OpenFile& file, TxnId txn);
+  bool admit_copy(const Waiting& write, OpenFile& file, TxnId txn);
+  void recorded(const Waiting& write, const Result<uint64_t>& record);
+  static Length wanted(const Waiting& waiting);
   void wait_for_room(Waiting write);
   void give_up_waiting();
   void fetch(const Waiting& write, TxnId txn, const burst_buffer::Slab& slab);
@@ -45,6 +62,7 @@ class Writer {
   Context& context_;
   OpenFiles& files_;
   LockDesk& locks_;
+  LaneDesk& lane_;
   std::deque<Waiting> waiting_;  // for room, in order; none overtakes
 };
 

@@ -37,8 +37,8 @@ Result<> check_path(const std::string& path) {
 Result<> check_write(const wire::WriteT& write) {
   if (auto ok = check_extents(write.extents); !ok) return ok;
   const uint64_t total = total_bytes(write.extents);
-  if ((write.source != nullptr) == !write.inline_.empty())
-    return refuse("a write needs its bytes inline or in a buffer");
+  if (int{write.source != nullptr} + int{!write.inline_.empty()} + int{write.slab != nullptr} != 1)
+    return refuse("a write needs its bytes inline, in a buffer or in a slab");
   if (!write.inline_.empty() && write.inline_.size() != total)
     return refuse("a write's inline bytes are not its extents'");
   if (write.source != nullptr && write.source->length() < total)
@@ -52,10 +52,39 @@ Result<> check_write(const wire::WriteT& write) {
 Result<> check_read(const wire::ReadT& read) {
   if (auto ok = check_extents(read.extents); !ok) return ok;
   const uint64_t total = total_bytes(read.extents);
-  if (read.destination == nullptr && total > kMaxInlineBytes)
+  if (read.destination == nullptr && !read.mapped && total > kMaxInlineBytes)
     return refuse("a read of that size needs a buffer");
   if (read.destination != nullptr && read.destination->length() < total)
     return refuse("a read's buffer is shorter than its extents");
+  if (read.release.size() > kMaxPinsPerMessage) return refuse("more pins than one message may release");
+  return {};
+}
+
+Result<> check_lease(const wire::LeaseT& lease) {
+  if (lease.need == 0 || lease.need > kMaxRequestBytes || lease.want < lease.need)
+    return refuse("a lease of no bytes, or of more than one request may have");
+  return {};
+}
+
+Result<> check_grants(const std::vector<uint64_t>& grants) {
+  if (grants.size() > kMaxGrantsPerMessage) return refuse("more grants than one message may name");
+  return {};
+}
+
+Result<> check_read_done(const wire::ReadDoneT& done) {
+  if (done.pieces.size() > kMaxMappedPieces) return refuse("an answer of more pieces than it may have");
+  uint64_t end = 0;
+  uint64_t blocks = 0;
+  for (const auto& piece : done.pieces) {
+    const bool fits = piece.at() >= end && piece.at() <= done.bytes && piece.length() > 0 &&
+                      piece.length() <= done.bytes - piece.at() && piece.in_slab() <= piece.slab_length() &&
+                      piece.length() <= piece.slab_length() - piece.in_slab();
+    if (!fits) return refuse("a piece of an answer that does not fit in it");
+    end = piece.at() + piece.length();
+    blocks += whole_blocks(piece.in_slab(), piece.length(), piece.slab_length()).count;
+  }
+  if (!done.pieces.empty() && (done.bytes > kMaxRequestBytes || blocks != done.checksums.size()))
+    return refuse("an answer whose checksums are not those of its pieces' blocks");
   return {};
 }
 
@@ -133,6 +162,18 @@ Result<> check_meaning(const Body& body) {
       return check_write(*body.AsWrite());
     case wire::Body::Read:
       return check_read(*body.AsRead());
+    case wire::Body::ReadDone:
+      return check_read_done(*body.AsReadDone());
+    case wire::Body::Lease:
+      return check_lease(*body.AsLease());
+    case wire::Body::GiveBack:
+      return check_grants(body.AsGiveBack()->grants);
+    case wire::Body::Reclaim:
+      return check_grants(body.AsReclaim()->grants);
+    case wire::Body::Release:
+      if (body.AsRelease()->pins.size() > kMaxPinsPerMessage)
+        return refuse("more pins than one message may release");
+      return {};
     case wire::Body::Resize:
       if (body.AsResize()->size > kMaxFileBytes) return refuse("a size beyond the largest file");
       return {};
@@ -198,9 +239,10 @@ bool aligned(const Struct* one) {
 
 bool structs_aligned(const wire::Message& message) {
   if (const auto* write = message.body_as_Write())
-    return aligned(write->extents()) && aligned(write->source());
+    return aligned(write->extents()) && aligned(write->source()) && aligned(write->slab());
   if (const auto* read = message.body_as_Read())
     return aligned(read->extents()) && aligned(read->destination());
+  if (const auto* done = message.body_as_ReadDone()) return aligned(done->pieces());
   if (const auto* lock = message.body_as_Lock()) return aligned(lock->extents());
   if (const auto* shown = message.body_as_LocksShown()) return aligned(shown->locks());
   if (const auto* recover = message.body_as_Recover()) return aligned(recover->locks());
@@ -240,6 +282,14 @@ Error error_of(const wire::FailedT& failed) {
   error.data_loss = failed.data_loss;
   error.outcome_unknown = failed.outcome_unknown;
   return error;
+}
+
+BlockRange whole_blocks(uint64_t in_slab, uint64_t length, uint64_t slab_length) {
+  const uint64_t end = in_slab + length;
+  const uint64_t first = (in_slab + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
+  const uint64_t last =
+      end == slab_length ? (end + kChecksumBlockBytes - 1) / kChecksumBlockBytes : end / kChecksumBlockBytes;
+  return {first, last > first ? last - first : 0};
 }
 
 uint64_t total_bytes(const std::vector<wire::Extent>& extents) {

@@ -104,5 +104,42 @@ RC_GTEST_PROP(MessageProperty, mangled_bytes_are_refused_or_decode_to_something_
   }
 }
 
+TEST(Message, a_write_says_in_one_way_where_its_bytes_are) {
+  auto placed = good_write();
+  placed.inline_.clear();
+  placed.slab = std::make_unique<wire::Slab>(1, 512);
+  EXPECT_TRUE(decode(encode(1, std::move(placed))));
+  auto both = good_write();
+  both.slab = std::make_unique<wire::Slab>(1, 512);
+  expect_refused(std::move(both), "inline and in a slab");
+}
+
+TEST(Message, an_answer_whose_pieces_do_not_fit_is_refused) {
+  const auto answer = [](wire::MappedPiece piece, size_t sums) {
+    wire::ReadDoneT done;
+    done.bytes = 100'000;
+    done.pin = 1;
+    done.pieces = {piece};
+    done.checksums.resize(sums);
+    return decode(encode(1, std::move(done))).has_value();
+  };
+  EXPECT_TRUE(answer(wire::MappedPiece(0, 512, 100'000, 0, 100'000), 2));
+  EXPECT_TRUE(answer(wire::MappedPiece(0, 512, 100'000, 10, 200'000), 0)) << "it holds no block whole";
+  EXPECT_FALSE(answer(wire::MappedPiece(0, 512, 100'000, 0, 100'000), 3)) << "a checksum of nothing";
+  EXPECT_FALSE(answer(wire::MappedPiece(1, 512, 100'000, 0, 100'000), 2)) << "beyond the answer";
+  EXPECT_FALSE(answer(wire::MappedPiece(0, 512, 100'000, 1, 100'000), 1)) << "beyond its slab";
+  EXPECT_FALSE(answer(wire::MappedPiece(0, 512, 0, 0, 100'000), 0)) << "of no bytes";
+}
+
+TEST(Message, the_blocks_that_a_piece_holds_whole) {
+  constexpr uint64_t kBlock = 65536;
+  EXPECT_EQ(whole_blocks(0, 3 * kBlock, 3 * kBlock).count, 3u);
+  EXPECT_EQ(whole_blocks(1, 3 * kBlock - 1, 3 * kBlock).first, 1u);
+  EXPECT_EQ(whole_blocks(1, 3 * kBlock - 1, 3 * kBlock).count, 2u);
+  EXPECT_EQ(whole_blocks(kBlock, 10, kBlock + 10).count, 1u) << "the short last one";
+  EXPECT_EQ(whole_blocks(kBlock, 10, kBlock + 11).count, 0u);
+  EXPECT_EQ(whole_blocks(5, 10, 3 * kBlock).count, 0u);
+}
+
 }  // namespace
 }  // namespace sluice::protocol

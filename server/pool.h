@@ -43,6 +43,7 @@ struct PoolPaths {
   std::filesystem::path hot() const { return pool / "hot"; }
   std::filesystem::path service() const { return pool / "service.json"; }
   std::filesystem::path control() const { return pool / "control.sock"; }
+  std::filesystem::path lane() const { return pool / "lane"; }
   std::filesystem::path log() const { return pool / "sluiced.log"; }
   // Tells a clean end from a crash: exists while nothing in the hot tier is needed any more.
   std::filesystem::path drained() const { return pool / "drained"; }

@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -16,6 +17,7 @@
 #include "burst_buffer/hot_tier.h"
 #include "burst_buffer/pmem/pmem_domain.h"
 #include "engine/engine.h"
+#include "engine/lane_file.h"
 #include "engine/workers.h"
 #include "server/control.h"
 #include "server/healer.h"
@@ -32,6 +34,7 @@ namespace {
 
 constexpr unsigned kWorkerThreads = 4;
 constexpr uint64_t kHealPeriodMs = 2'000;
+constexpr uint64_t kQuietMs = 100;  // of reads and writes, before the drain goes at full speed
 
 uint64_t random_u64() {
   uint64_t value = 0;
@@ -106,6 +109,7 @@ class RunningService final : public Service {
     loop_.reset();
     transport_.reset();
     engine_.reset();
+    lane_.reset();
     drain_.reset();
     sink_.reset();
     note_drained();
@@ -175,25 +179,45 @@ class RunningService final : public Service {
     return {};
   }
 
+  // What processes that may fill the hot tier by themselves get of it.
+  Result<> open_lane(transport::OfiOptions& fabric) {
+    const auto area = hot_->shared_area();
+    if (!area) return {};
+    auto hot_file = open_file(area->path, O_RDWR);
+    if (!hot_file) return fail(hot_file.error());
+    auto lane = engine::LaneFile::open(paths_.lane(), random_u64());
+    if (!lane) return fail(lane.error());
+    hot_file_ = std::move(*hot_file);
+    lane_ = std::move(*lane);
+    fabric.lend = {hot_file_.get(), lane_->readable().get()};
+    return {};
+  }
+
   Result<> start_engine() {
     auto listen = parse_listen(config_.listen);
     if (!listen) return fail(listen.error());
     transport::OfiOptions fabric;
     fabric.node = listen->host;
     fabric.port = listen->port;
+    if (auto lent = open_lane(fabric); !lent) return lent;
+    // Processes of this user on this host come over shared memory, and know by the name that it is for them.
+    fabric.scheme = "any";
+    fabric.local_name = host_name_hash() + fmt::format("-{:016x}", random_u64());
     auto transport = transport::OfiTransport::create(fabric);
     if (!transport) return fail(transport.error());
     transport_ = std::move(*transport);
     address_ = transport_->address().text;
+    local_address_ = transport_->local_address().text;
 
     workers_ = std::make_unique<engine::ThreadWorkers>(kWorkerThreads);
     engine::Options options;
     options.pool_id = config_.pool_id;
     options.pool_name = paths_.pool.string();
-    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_});
+    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_, lane_.get()});
     sink_ = engine::make_drain_sink(*store_);
     burst_buffer::Drain::Options drain;
     drain.policy = policy_of(config_.drain);
+    drain.quiet_ms = kQuietMs;
     drain.on_progress = [engine = engine_.get()](Result<> outcome) { engine->drain_progress(outcome); };
     drain_ = burst_buffer::Drain::create(*hot_, *sink_, std::move(drain));
     engine_->set_drain(drain_.get());
@@ -240,7 +264,7 @@ class RunningService final : public Service {
     file.version = SLUICE_VERSION;
     file.pid = ::getpid();
     file.boot = random_u64();
-    file.addresses = {address_};
+    file.addresses = {address_, local_address_};
     file.control = paths_.control().filename();
     {
       const std::lock_guard lock(announcement_mutex_);
@@ -292,11 +316,14 @@ class RunningService final : public Service {
   std::mutex announcement_mutex_;
   std::optional<ServiceFile> announcement_;  // while clients are to find the service
   std::string address_;                      // a copy: the transport belongs to its loop
+  std::string local_address_;
 
   storage::MetaStore* meta_ = nullptr;  // the store's
   std::unique_ptr<storage::ObjectStore> store_;
   std::shared_ptr<burst_buffer::PersistDomain> domain_;
   std::unique_ptr<burst_buffer::HotTier> hot_;
+  UniqueFd hot_file_;
+  std::unique_ptr<engine::LaneFile> lane_;
   std::unique_ptr<transport::OfiTransport> transport_;
   std::unique_ptr<engine::ThreadWorkers> workers_;
   std::unique_ptr<engine::Engine> engine_;

@@ -135,7 +135,7 @@ void define_looking_commands(CLI::App& app, AllOptions& all) {
           "printf 'grant a PW 0 100\\ntry b PW 50 60\\nshow\\n' | sluice locktable", nullptr, false);
   table->add_option("SCRIPT", all.script_file, "Commands, one a line (stdin); see lockmgr/text.h");
   add_paths(app, "locks", "Show who holds and waits for locks of files, and what their locks did",
-            "sluice locks --json /ckpt.0001", all.locks, true);
+            "sluice locks --json /ckpt.0001", all.locks);
   CLI::App* dump = add(app, "dump", "Print a hot tier's log or a shard's header; the service must be stopped",
                        "sluice dump ~/pool/hot/hot.pool", nullptr, false);
   dump->add_option("FILE", all.dump_file, "POOL/hot/hot.pool, or a file in POOL/targets/tN/shards")

@@ -113,6 +113,10 @@ std::unique_ptr<ContractRig> make_shm_rig() {
   return std::make_unique<OfiRig>("shm");
 }
 
+std::unique_ptr<ContractRig> make_joined_rig() {
+  return std::make_unique<OfiRig>("any");
+}
+
 std::vector<std::byte> pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   uint64_t word = seed * 0x9E3779B97F4A7C15 + 1;

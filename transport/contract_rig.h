@@ -33,6 +33,7 @@ class ContractRig {
 
 std::unique_ptr<ContractRig> make_tcp_rig();
 std::unique_ptr<ContractRig> make_shm_rig();
+std::unique_ptr<ContractRig> make_joined_rig();  // tcp and shm in one; reached over tcp
 std::unique_ptr<ContractRig> make_sim_rig();
 
 struct Message {

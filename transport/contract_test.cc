@@ -68,7 +68,8 @@ TEST_P(TransportContract, ConnectionIsToldToTheSideThatDidNotMakeIt) {
 
 TEST_P(TransportContract, AddressNamesTheScheme) {
   Transport& one = rig->start("one");
-  EXPECT_TRUE(one.address().text.starts_with(std::string(GetParam().name) + "://")) << one.address().text;
+  const std::string scheme = GetParam().name == std::string("joined") ? "tcp" : GetParam().name;
+  EXPECT_TRUE(one.address().text.starts_with(scheme + "://")) << one.address().text;
 }
 
 TEST_P(TransportContract, MessagesArriveWholeAndInTheOrderSent) {
@@ -525,6 +526,7 @@ TEST_P(TransportContract, ExposingNothingIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Every, TransportContract,
                          ::testing::Values(Implementation{"tcp", make_tcp_rig},
                                            Implementation{"shm", make_shm_rig},
+                                           Implementation{"joined", make_joined_rig},
                                            Implementation{"sim", make_sim_rig}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 

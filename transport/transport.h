@@ -1,13 +1,17 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/os.h"
 #include "base/result.h"
 #include "base/types.h"
 
@@ -101,6 +105,12 @@ class Transport {
   // Runs `work` on the loop thread after at least `delay_ms`. Loop thread only.
   virtual void after_ms(uint64_t delay_ms, std::function<void()> work) = 0;
   virtual uint64_t now_ms() const = 0;
+
+  // Of a peer that is a process of the same user on this host, over a wire that can tell: its number, vouched
+  // for by the kernel; and the files that it lent this process when it was connected to, which stay its own
+  // and open as long as the connection does. Nothing for every other peer, and before it has answered.
+  virtual std::optional<pid_t> peer_process(PeerId) const { return std::nullopt; }
+  virtual std::span<const UniqueFd> lent_files(PeerId) const { return {}; }
 };
 
 }  // namespace sluice::transport

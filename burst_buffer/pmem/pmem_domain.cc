@@ -80,6 +80,12 @@ class PmemDomain final : public PersistDomain {
   std::string medium() const override { return medium_.name; }
   std::string survives() const override { return medium_.survives; }
 
+  std::optional<Backing> backing() const override {
+    // A pool is mapped whole, from the start of its file.
+    const auto* base = reinterpret_cast<const std::byte*>(pool_.get());
+    return Backing{path_.string(), static_cast<uint64_t>(memory_.data() - base), medium_.prefault};
+  }
+
   Result<> persist(const void* begin, size_t length) override {
     if (medium_.flush_only) {
       pmem_persist(begin, length);

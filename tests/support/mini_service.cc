@@ -1,5 +1,7 @@
 #include "tests/support/mini_service.h"
 
+#include <cstdlib>
+
 #include "storage/target.h"
 
 namespace sluice::testing {
@@ -33,6 +35,7 @@ Result<std::shared_ptr<client::Client>> MiniService::connect(const std::string& 
   options.pool = pool().string();
   options.start_service = false;
   options.lock_mode = lock_mode;
+  if (const char* lane = std::getenv("SLUICE_LANE"); lane != nullptr) options.lane = lane;
   return client::Client::connect(options);
 }
 

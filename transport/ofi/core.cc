@@ -248,14 +248,27 @@ bool OfiTransport::Core::run_deferred() {
   return !batch.empty();
 }
 
-void OfiTransport::Core::run_once(uint64_t max_wait_ms) {
+bool OfiTransport::Core::run_ready() {
   bool any = wire_->poll(*this);
   any |= run_posted();
   any |= run_timers();
   any |= run_deferred();
   tick();
-  if (any || !deferred_.empty()) return;
-  wire_->wait(wait_limit(max_wait_ms));
+  return any || !deferred_.empty();
+}
+
+void OfiTransport::Core::run_once(uint64_t max_wait_ms) {
+  if (!run_ready()) wire_->wait(wait_limit(max_wait_ms));
+}
+
+std::optional<pid_t> OfiTransport::Core::process(PeerId peer) const {
+  const auto at = connections_.find(peer.value);
+  return at == connections_.end() ? std::nullopt : wire_->process(at->second->link);
+}
+
+std::span<const UniqueFd> OfiTransport::Core::lent(PeerId peer) const {
+  const auto at = connections_.find(peer.value);
+  return at == connections_.end() ? std::span<const UniqueFd>() : wire_->lent(at->second->link);
 }
 
 uint64_t OfiTransport::Core::wait_limit(uint64_t max_wait_ms) const {

@@ -36,6 +36,7 @@ class OfiTransport::Core final : public WireEvents {
   ~Core() override;
 
   void run_once(uint64_t max_wait_ms);
+  bool run_ready();
   Address address() const { return wire_->address(); }
   void set_handler(Handler* handler) { handler_ = handler; }
   Result<PeerId> connect(const Address& address);
@@ -46,6 +47,8 @@ class OfiTransport::Core final : public WireEvents {
   void post(std::function<void()> work);
   void after_ms(uint64_t delay_ms, std::function<void()> work);
   uint64_t now_ms() const { return clock_.now_ms(); }
+  std::optional<pid_t> process(PeerId peer) const;
+  std::span<const UniqueFd> lent(PeerId peer) const;
 
   void on_incoming_link(LinkId link) override;
   void on_frame(std::optional<LinkId> link, std::span<const std::byte> bytes) override;

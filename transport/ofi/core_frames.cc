@@ -32,7 +32,7 @@ void OfiTransport::Core::on_rma_done(LinkId link, uint64_t cookie, const Result<
   if (connection == nullptr) return;
   const std::shared_ptr<RmaRequest> request = finish_chunk(*connection, cookie);
   if (request == nullptr) return;
-  if (outcome && wire_->rma_shows_life()) connection->last_heard_ms = now_ms();
+  if (outcome && wire_->rma_shows_life(connection->link)) connection->last_heard_ms = now_ms();
   if (!outcome && !request->failed) request->failed = outcome.error();
   advance(*connection);  // may not call back
   if (!request->finished()) return;

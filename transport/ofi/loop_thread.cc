@@ -1,8 +1,10 @@
 #include "transport/ofi/loop_thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -86,6 +88,28 @@ class LoopThread::Runner {
 
   bool running() const { return running_; }
 
+  bool drive(const std::function<bool()>& done) {
+    if (done()) return true;
+    ++drivers_;
+    std::unique_lock lock(turn_mutex_);
+    while (!done() && running_ && !stopping_) {
+      if (turn_taken_) {
+        if (background_has_turn_) transport_.post([] {});  // it waits for the network; here is somebody
+        turn_changed_.wait_for(lock, kTurnPatience);
+        continue;
+      }
+      turn_taken_ = true;
+      lock.unlock();
+      take_turns(done);
+      lock.lock();
+      turn_taken_ = false;
+      turn_changed_.notify_all();
+    }
+    driven_at_ = Steady::now();
+    if (--drivers_ == 0) turn_changed_.notify_all();
+    return done();
+  }
+
   void stop() {
     const std::lock_guard one_at_a_time(stop_mutex_);
     if (!thread_.joinable()) return;
@@ -106,18 +130,85 @@ class LoopThread::Runner {
     abandoned_ = !ended_changed_.wait_for(lock, std::chrono::seconds(2), [this] { return ended_; });
   }
 
+  bool run_here(const std::function<void()>& work) {
+    {
+      const std::lock_guard lock(turn_mutex_);
+      if (turn_taken_ || !running_ || stopping_) return false;
+      turn_taken_ = true;
+    }
+    work();
+    transport_.run_ready();
+    const std::lock_guard lock(turn_mutex_);
+    turn_taken_ = false;
+    driven_at_ = Steady::now();
+    if (drivers_ > 0) turn_changed_.notify_all();
+    return true;
+  }
+
  private:
   static constexpr uint64_t kLongestWaitMs = 60'000;
+  static constexpr uint64_t kLongestDriveMs = 500;  // then `done` is asked again
 
   void request_stop() {
     stopping_.store(true);
     transport_.post([] {});
+    const std::lock_guard lock(turn_mutex_);
+    turn_changed_.notify_all();
+  }
+
+  using Steady = std::chrono::steady_clock;
+  // A thread that drives looks for its answer without sleeping for so long: about what a service on the same
+  // machine needs. It lets others run between looks.
+  static constexpr auto kLookAgain = std::chrono::microseconds(60);
+  static constexpr auto kTurnPatience = std::chrono::milliseconds(100);
+  // After a turn of somebody else's the loop's own thread leaves the loop alone for so long, because the same
+  // program is likely to come again, and each change of hands costs two wake-ups.
+  static constexpr auto kQuiet = std::chrono::milliseconds(2);
+
+  // With the turn, without the mutex.
+  void take_turns(const std::function<bool()>& done) {
+    auto busy_at = Steady::now();
+    while (!stopping_) {
+      const bool any = transport_.run_ready();
+      // Others that wait for something else look whether this turn brought it.
+      if (any && drivers_ > 1) {
+        const std::lock_guard lock(turn_mutex_);
+        turn_changed_.notify_all();
+      }
+      if (done()) return;
+      if (any) {
+        busy_at = Steady::now();
+      } else if (Steady::now() - busy_at < kLookAgain) {
+        ::sched_yield();
+      } else {
+        transport_.run_once(kLongestDriveMs);
+        busy_at = Steady::now();
+      }
+    }
   }
 
   void run() {
-    while (!stopping_.load()) transport_.run_once(kLongestWaitMs);
+    std::unique_lock lock(turn_mutex_);
+    while (!stopping_) {
+      if (turn_taken_ || drivers_ > 0) {
+        turn_changed_.wait_for(lock, kTurnPatience);
+        continue;
+      }
+      const auto quiet_for = Steady::now() - driven_at_;
+      if (quiet_for < kQuiet) {
+        turn_changed_.wait_for(lock, kQuiet - quiet_for);
+        continue;
+      }
+      turn_taken_ = background_has_turn_ = true;
+      lock.unlock();
+      while (!stopping_ && drivers_ == 0) transport_.run_once(kLongestWaitMs);
+      lock.lock();
+      turn_taken_ = background_has_turn_ = false;
+      turn_changed_.notify_all();
+    }
+    lock.unlock();
     running_ = false;
-    const std::lock_guard lock(ended_mutex_);
+    const std::lock_guard ended(ended_mutex_);
     ended_ = true;
     ended_changed_.notify_all();
   }
@@ -126,6 +217,12 @@ class LoopThread::Runner {
   std::atomic<bool> running_ = false;
   std::atomic<bool> stopping_ = false;
   std::mutex stop_mutex_;
+  std::mutex turn_mutex_;
+  std::condition_variable turn_changed_;
+  std::atomic<int> drivers_ = 0;  // threads in drive()
+  bool turn_taken_ = false;       // somebody is in the transport; turn_mutex_
+  bool background_has_turn_ = false;
+  Steady::time_point driven_at_{};
   std::mutex ended_mutex_;
   std::condition_variable ended_changed_;
   bool ended_ = false;
@@ -137,6 +234,14 @@ LoopThread::LoopThread(OfiTransport& transport) : runner_(std::make_shared<Runne
 
 bool LoopThread::running() const {
   return runner_->running();
+}
+
+bool LoopThread::run_here(const std::function<void()>& work) {
+  return runner_->run_here(work);
+}
+
+bool LoopThread::drive(const std::function<bool()>& done) {
+  return runner_->drive(done);
 }
 
 LoopThread::~LoopThread() {

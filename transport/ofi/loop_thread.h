@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -25,6 +26,14 @@ class LoopThread {
   // On return the thread has ended; afterwards the caller may use the transport. Any thread but the loop's
   // own, any number of times. Work that was posted and has not run yet stays with the transport.
   void stop();
+  // Lends the loop to the calling thread until `done` holds: it does the loop's work itself, so that an
+  // answer it waits for wakes no other thread first. Several may do so at once; they take turns, and all see
+  // what any of them did. `done` is called on the calling thread, between pieces of the loop's work, and must
+  // be safe against other callers' turns. False when the loop ended first. Not from the loop's work itself.
+  bool drive(const std::function<bool()>& done);
+  // Does `work` as a piece of the loop's work, on this thread, and what else is ready then. False when
+  // another thread has the loop just now, or it ended: nothing was done.
+  bool run_here(const std::function<void()>& work);
   // Whether posted work will run: from start() until stop(), or the end of the process. Any thread.
   bool running() const;
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -172,6 +173,55 @@ TEST_P(Looped, PostsOfManyThreadsKeepTheirOrder) {
   ASSERT_TRUE(done.wait());
   loop.stop();
   for (const auto& s : seen) EXPECT_TRUE(std::ranges::is_sorted(s));
+}
+
+TEST_P(Looped, a_caller_that_waits_does_the_loops_work_itself) {
+  auto transport = make();
+  LoopThread loop(*transport);
+  ASSERT_TRUE(loop.start());
+  std::thread::id worker;
+  for (int i = 0; i < 100; ++i) {
+    bool done = false;
+    ASSERT_TRUE(loop.drive([&] {
+      if (!done) transport->post([&] { done = true, worker = std::this_thread::get_id(); });
+      return done;
+    }));
+  }
+  // After the first time it is surely not the loop's own thread that had the turn.
+  EXPECT_EQ(worker, std::this_thread::get_id());
+}
+
+TEST_P(Looped, callers_take_turns_and_all_see_what_any_of_them_did) {
+  auto transport = make();
+  LoopThread loop(*transport);
+  ASSERT_TRUE(loop.start());
+  std::vector<std::thread> callers;
+  std::atomic<int> finished = 0;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        std::atomic<bool> done = false;
+        transport->post([&] { done = true; });
+        ASSERT_TRUE(loop.drive([&] { return done.load(); }));
+        bool here = false;
+        if (!loop.run_here([&] { here = true; })) continue;
+        EXPECT_TRUE(here);
+      }
+      ++finished;
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(finished, 4);
+}
+
+TEST_P(Looped, a_caller_is_let_go_when_the_loop_ends) {
+  auto transport = make();
+  LoopThread loop(*transport);
+  ASSERT_TRUE(loop.start());
+  std::thread stopper([&] { loop.stop(); });
+  EXPECT_FALSE(loop.drive([] { return false; }));
+  stopper.join();
+  EXPECT_FALSE(loop.run_here([] {}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Looped, ::testing::Values("tcp", "shm"),

@@ -2,24 +2,42 @@
 
 #include "base/assert.h"
 #include "transport/ofi/core.h"
+#include "transport/ofi/joined_wire.h"
 #include "transport/ofi/tcp_wire.h"
 #include "transport/shm/shm_wire.h"
 
 namespace sluice::transport {
 namespace {
 
-Result<std::unique_ptr<Wire>> make_wire(const OfiOptions& options) {
+struct MadeWire {
+  std::unique_ptr<Wire> wire;
+  Address local;  // over shm
+};
+
+Result<MadeWire> make_wire(const OfiOptions& options) {
+  const auto make_tcp = [node = options.node.empty() ? "127.0.0.1" : options.node,
+                         port = options.port]() -> Result<std::unique_ptr<Wire>> {
+    auto wire = TcpWire::create(node, port);
+    if (!wire) return fail(wire.error());
+    return std::unique_ptr<Wire>(std::move(*wire));
+  };
   if (options.scheme == "tcp") {
-    auto wire = TcpWire::create(options.node.empty() ? "127.0.0.1" : options.node, options.port);
+    auto wire = make_tcp();
     if (!wire) return fail(wire.error());
-    return std::unique_ptr<Wire>(std::move(*wire));
+    return MadeWire{std::move(*wire), {}};
   }
-  if (options.scheme == "shm") {
-    auto wire = ShmWire::create(options.node);
-    if (!wire) return fail(wire.error());
-    return std::unique_ptr<Wire>(std::move(*wire));
-  }
-  return fail(ErrorCode::kInvalidArgument, "no transport '" + options.scheme + "'; choose tcp or shm");
+  if (options.scheme != "shm" && options.scheme != "any")
+    return fail(ErrorCode::kInvalidArgument, "no transport '" + options.scheme + "'; choose tcp, shm or any");
+  if (options.lend.size() > ShmWire::kMaxLent)
+    return fail(ErrorCode::kInvalidArgument, "more files to lend than a connection takes");
+  auto shm = ShmWire::create(options.scheme == "shm" ? options.node : options.local_name);
+  if (!shm) return fail(shm.error());
+  if (auto ok = (*shm)->lend(options.lend); !ok) return fail(ok.error());
+  const Address local = (*shm)->address();
+  if (options.scheme == "shm") return MadeWire{std::move(*shm), local};
+  auto joined = JoinedWire::create(std::move(*shm), make_tcp, options.tcp_when_needed);
+  if (!joined) return fail(joined.error());
+  return MadeWire{std::move(*joined), local};
 }
 
 std::shared_ptr<RmaRequest> make_request(Direction direction, const RemoteBuffer& buffer, uint64_t offset,
@@ -41,16 +59,27 @@ Result<std::unique_ptr<OfiTransport>> OfiTransport::create(const OfiOptions& opt
       options.connect_timeout_ms == 0) {
     return fail(ErrorCode::kInvalidArgument, "keepalive_ms must be above 0 and below peer_timeout_ms");
   }
-  auto wire = make_wire(options);
-  if (!wire) return fail(wire.error());
-  return std::unique_ptr<OfiTransport>(new OfiTransport(std::make_unique<Core>(options, std::move(*wire))));
+  auto made = make_wire(options);
+  if (!made) return fail(made.error());
+  auto core = std::make_unique<Core>(options, std::move(made->wire));
+  return std::unique_ptr<OfiTransport>(new OfiTransport(std::move(core), std::move(made->local)));
 }
 
-OfiTransport::OfiTransport(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+OfiTransport::OfiTransport(std::unique_ptr<Core> core, Address local_address)
+    : core_(std::move(core)), local_address_(std::move(local_address)) {}
 OfiTransport::~OfiTransport() = default;
 
 void OfiTransport::run_once(uint64_t max_wait_ms) {
   core_->run_once(max_wait_ms);
+}
+bool OfiTransport::run_ready() {
+  return core_->run_ready();
+}
+std::optional<pid_t> OfiTransport::peer_process(PeerId peer) const {
+  return core_->process(peer);
+}
+std::span<const UniqueFd> OfiTransport::lent_files(PeerId peer) const {
+  return core_->lent(peer);
 }
 Address OfiTransport::address() const {
   return core_->address();

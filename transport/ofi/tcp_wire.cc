@@ -501,14 +501,19 @@ void TcpWire::end_pulls_in_flight(Link& link) {
   for (int round = 0; round < kMaxRounds && pulls_completed() < link.pulls_in_flight; ++round) collect();
 }
 
-void TcpWire::wait(uint64_t max_wait_ms) {
-  if (!completed_.empty()) return;
+bool TcpWire::arm(std::vector<pollfd>& descriptors, uint64_t&) {
+  if (!completed_.empty()) return false;
   std::array<fid*, 2> queues = {&completion_queue_->fid, &event_queue_->fid};
-  if (fi_trywait(fabric_.get(), queues.data(), queues.size()) != FI_SUCCESS) return;
-  std::array<pollfd, 3> fds = {pollfd{completion_fd_, POLLIN, 0}, pollfd{event_fd_, POLLIN, 0},
-                               pollfd{wake_fd_.get(), POLLIN, 0}};
+  if (fi_trywait(fabric_.get(), queues.data(), queues.size()) != FI_SUCCESS) return false;
+  for (const int fd : {completion_fd_, event_fd_, wake_fd_.get()}) descriptors.push_back({fd, POLLIN, 0});
+  return true;
+}
+
+void TcpWire::wait(uint64_t max_wait_ms) {
+  std::vector<pollfd> fds;
+  if (!arm(fds, max_wait_ms)) return;
   ::poll(fds.data(), fds.size(), static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
-  if (fds[2].revents != 0) {
+  if (fds.back().revents != 0) {
     uint64_t rings = 0;
     [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &rings, sizeof rings);
   }

@@ -24,7 +24,7 @@ class TcpWire final : public Wire {
 
   Address address() const override { return address_; }
   size_t max_frame_bytes() const override;
-  bool rma_shows_life() const override { return true; }
+  bool rma_shows_life(LinkId) const override { return true; }
   Result<LinkId> open(const Address& address) override;
   void close(LinkId link) override;
   Accepted send(LinkId link, const OutgoingFrame& frame) override;
@@ -33,6 +33,7 @@ class TcpWire final : public Wire {
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   bool poll(WireEvents& events) override;
   void wait(uint64_t max_wait_ms) override;
+  bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) override;
   void wake() override;
 
  private:

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/os.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "transport/frame.h"
@@ -74,7 +77,7 @@ class Wire {
   virtual size_t max_frame_bytes() const = 0;
 
   // True when a completed RMA tells that the peer runs.
-  virtual bool rma_shows_life() const = 0;
+  virtual bool rma_shows_life(LinkId link) const = 0;
 
   // Starts a link. It may be used at once.
   virtual Result<LinkId> open(const Address& address) = 0;
@@ -92,8 +95,17 @@ class Wire {
   virtual bool poll(WireEvents& events) = 0;
   // Blocks until poll() has something to do, wake() is called, or max_wait_ms have passed.
   virtual void wait(uint64_t max_wait_ms) = 0;
+  // For a caller that waits for several wires at once: adds the descriptors that become readable when poll()
+  // has something to do, and lowers `max_wait_ms` to when it must be looked at anyway. False when it has
+  // something to do already.
+  virtual bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) = 0;
   // Any thread.
   virtual void wake() = 0;
+
+  // The process at the other end, vouched for by the kernel, and the files that it lent; for links between
+  // processes of one user on one host.
+  virtual std::optional<pid_t> process(LinkId) const { return std::nullopt; }
+  virtual std::span<const UniqueFd> lent(LinkId) const { return {}; }
 };
 
 }  // namespace sluice::transport

@@ -1,5 +1,6 @@
 #include "transport/shm/shm_wire.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -31,7 +32,7 @@ constexpr uint64_t kCopyPatienceMs = 2000;
 constexpr uint64_t kPausedAcceptMs = 100;
 
 // The first bytes on a socket, each way. Descriptors travel with them: from the side that made the link its
-// queues and its exposure table, back the other's table.
+// queues and its exposure table; back the other's table and the files that it lends.
 struct Handshake {
   uint64_t magic;
   uint64_t version;
@@ -70,7 +71,7 @@ Result<pid_t> verified_peer(int socket) {
 Result<> send_handshake(int socket, std::span<const int> fds) {
   Handshake hello{kHandshakeMagic, kHandshakeVersion};
   iovec bytes{&hello, sizeof hello};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE((1 + ShmWire::kMaxLent) * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
@@ -127,6 +128,7 @@ struct ShmWire::Link {
   SharedMapping memory;
   std::optional<RingPair> ring;  // once the memory is mapped
   SharedMapping table;           // the peer's
+  std::vector<UniqueFd> lent;    // by the peer
   bool wants_writable = false;
   bool hot = false;
   int empty_turns = 0;
@@ -267,6 +269,7 @@ void ShmWire::accept_all(WireEvents& events) {
         log::warn("{}: no descriptors left to accept a process (see ulimit -n)", address_.text);
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
         listener_paused_ = true;
+        paused_until_ms_ = SteadyClock().now_ms() + kPausedAcceptMs;
       }
       return;
     }
@@ -287,17 +290,23 @@ void ShmWire::accept_all(WireEvents& events) {
 }
 
 Result<> ShmWire::attach_memory(Link& link, std::vector<UniqueFd> fds) {
-  if (fds.size() != (link.outgoing ? 1u : 2u))
-    return fail(ErrorCode::kProtocol, "memory was not offered as agreed");
-  auto table = SharedMapping::attach(fds.back(), kExposureTableBytes, /*writable=*/false);
+  const bool agreed = link.outgoing ? !fds.empty() && fds.size() <= 1 + kMaxLent : fds.size() == 2;
+  if (!agreed) return fail(ErrorCode::kProtocol, "memory was not offered as agreed");
+  auto table = SharedMapping::attach(link.outgoing ? fds.front() : fds.back(), kExposureTableBytes,
+                                     /*writable=*/false);
   if (!table) return fail(table.error());
   link.table = std::move(*table);
-  if (link.outgoing) return {};
+  if (link.outgoing) {
+    fds.erase(fds.begin());
+    link.lent = std::move(fds);
+    return {};
+  }
   auto memory = SharedMapping::attach(fds.front(), kRingMemoryBytes, /*writable=*/true);
   if (!memory) return fail(memory.error());
   link.memory = std::move(*memory);
   link.ring.emplace(link.memory.data(), 1);
-  const std::array<int, 1> mine = {table_.descriptor().get()};
+  std::vector<int> mine = {table_.descriptor().get()};
+  for (const UniqueFd& file : lending_) mine.push_back(file.get());
   return send_handshake(link.socket.get(), mine);
 }
 
@@ -338,7 +347,7 @@ Result<> ShmWire::take_frames(LinkId id, WireEvents& events, bool& any) {
 }
 
 bool ShmWire::collect_ready(int timeout_ms) {
-  std::array<epoll_event, 64> events;
+  std::array<epoll_event, 512> events;
   const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = events[i].data.u64;
@@ -419,8 +428,8 @@ void ShmWire::lose(LinkId id, const Error& reason, WireEvents& events) {
   events.on_link_lost(id, reason);
 }
 
-void ShmWire::wait(uint64_t max_wait_ms) {
-  if (!rma_done_.empty() || !failed_opens_.empty() || !ready_.empty() || connections_ready_) return;
+bool ShmWire::arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) {
+  if (!rma_done_.empty() || !failed_opens_.empty() || !ready_.empty() || connections_ready_) return false;
   std::vector<LinkId> still_hot;
   for (const LinkId id : std::exchange(hot_, {})) {
     Link* link = find(id);
@@ -434,17 +443,42 @@ void ShmWire::wait(uint64_t max_wait_ms) {
   hot_ = std::move(still_hot);
   if (!hot_.empty()) {
     for (const LinkId id : hot_) find(id)->ring->disarm();
-    return;
+    return false;
   }
   if (listener_paused_) {
-    max_wait_ms = std::min(max_wait_ms, kPausedAcceptMs);
     epoll_event event{EPOLLIN, {.u64 = kListenerTag}};
-    if (collect_ready(static_cast<int>(max_wait_ms)) == false) {
+    if (SteadyClock().now_ms() >= paused_until_ms_)
       listener_paused_ = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0;
-    }
-    return;
+    max_wait_ms = std::min(max_wait_ms, kPausedAcceptMs);
   }
+  descriptors.push_back({epoll_.get(), POLLIN, 0});
+  return true;
+}
+
+void ShmWire::wait(uint64_t max_wait_ms) {
+  std::vector<pollfd> fds;
+  if (!arm(fds, max_wait_ms)) return;
   collect_ready(static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
+}
+
+Result<> ShmWire::lend(std::span<const int> files) {
+  lending_.clear();
+  for (const int file : files) {
+    UniqueFd copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+    if (!copy) return fail(errno_error(errno, "lend a file through", address_.text));
+    lending_.push_back(std::move(copy));
+  }
+  return {};
+}
+
+std::optional<pid_t> ShmWire::process(LinkId id) const {
+  const auto at = links_.find(id.value);
+  return at == links_.end() ? std::nullopt : std::optional(at->second->process);
+}
+
+std::span<const UniqueFd> ShmWire::lent(LinkId id) const {
+  const auto at = links_.find(id.value);
+  return at == links_.end() ? std::span<const UniqueFd>() : at->second->lent;
 }
 
 void ShmWire::wake() {

@@ -31,7 +31,9 @@ class ShmWire final : public Wire {
 
   Address address() const override { return address_; }
   size_t max_frame_bytes() const override { return kRingRecordBytes; }
-  bool rma_shows_life() const override { return false; }  // the kernel copies from a stopped process too
+  bool rma_shows_life(LinkId) const override {
+    return false;
+  }  // the kernel copies from a stopped process too
   Result<LinkId> open(const Address& address) override;
   void close(LinkId link) override;
   Accepted send(LinkId link, const OutgoingFrame& frame) override;
@@ -41,7 +43,14 @@ class ShmWire final : public Wire {
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   bool poll(WireEvents& events) override;
   void wait(uint64_t max_wait_ms) override;
+  bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) override;
   void wake() override;
+  std::optional<pid_t> process(LinkId link) const override;
+  std::span<const UniqueFd> lent(LinkId link) const override;
+
+  // Hands copies of these descriptors to every process that connects from now on.
+  Result<> lend(std::span<const int> files);
+  static constexpr size_t kMaxLent = 2;
 
  private:
   struct Link;
@@ -76,6 +85,8 @@ class ShmWire final : public Wire {
   UniqueFd listener_;
   UniqueFd wake_fd_;
   bool listener_paused_ = false;
+  uint64_t paused_until_ms_ = 0;
+  std::vector<UniqueFd> lending_;
   uint64_t next_link_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Link>> links_;
   std::vector<LinkId> hot_;    // looked at in every turn; the others ring

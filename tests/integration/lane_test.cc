@@ -1,0 +1,247 @@
+// The local lane against a service that is a process of its own and dies at any moment.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/os.h"
+#include "base/rng.h"
+#include "client/client.h"
+
+namespace sluice {
+namespace {
+
+using client::AccessMode;
+using client::Client;
+using client::File;
+using Bytes = std::vector<std::byte>;
+
+constexpr uint64_t kMiB = 1024 * 1024;
+constexpr uint64_t kBlock = 64 * 1024;
+
+Bytes pattern(size_t bytes, uint64_t seed) {
+  SeededRng rng(seed);
+  Bytes data(bytes);
+  for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
+  return data;
+}
+
+// With the hot tier on a disk, where a write waits for its answer, and in memory, where it does not.
+enum class Medium { kDisk, kMemory };
+
+class LaneTest : public ::testing::TestWithParam<Medium> {
+ protected:
+  void SetUp() override {
+    auto directory = TemporaryDirectory::create("sluice-lane");
+    ASSERT_TRUE(directory);
+    directory_.emplace(std::move(*directory));
+    std::string hot = (directory_->path() / "hot").string();
+    if (GetParam() == Medium::kMemory) {
+      std::string name = "/dev/shm/sluice-lane.XXXXXX";
+      ASSERT_NE(::mkdtemp(name.data()), nullptr);
+      hot = memory_directory_ = name;
+    } else {
+      std::filesystem::create_directory(hot);
+    }
+    up("--targets 3 --hot-size 32m --hot-dir " + hot);
+  }
+  void TearDown() override {
+    run("down --no-drain --pool " + pool());
+    if (!memory_directory_.empty()) std::filesystem::remove_all(memory_directory_);
+  }
+
+  std::string pool() const { return (directory_->path() / "pool").string(); }
+  int run(const std::string& arguments) const {
+    const std::string log = (directory_->path() / "command.log").string();
+    return std::system((std::string(SLUICE_COMMAND) + " " + arguments + " >" + log + " 2>&1").c_str());
+  }
+  void up(const std::string& options = "") { ASSERT_EQ(run("up --pool " + pool() + " " + options), 0); }
+  pid_t service() const {
+    const auto text = read_file(directory_->path() / "pool/service.json", 65536);
+    return text ? nlohmann::json::parse(*text)["pid"].get<pid_t>() : 0;
+  }
+  void signal_service(int signal) const {
+    const pid_t pid = service();
+    ASSERT_GT(pid, 1);
+    ASSERT_EQ(::kill(pid, signal), 0);
+  }
+  uint64_t hot_bytes_used() const {
+    const auto out = directory_->path() / "status.json";
+    const std::string command =
+        std::string(SLUICE_COMMAND) + " status --json --pool " + pool() + " >" + out.string();
+    if (std::system(command.c_str()) != 0) return UINT64_MAX;
+    return nlohmann::json::parse(*read_file(out, 1 << 20))["hot"]["bytes_used"].get<uint64_t>();
+  }
+
+  Result<std::shared_ptr<Client>> connect() const {
+    client::Options options;
+    options.pool = pool();
+    options.start_service = false;
+    options.lane = "local";
+    return Client::connect(options);
+  }
+  static client::OpenOptions creating() {
+    client::OpenOptions options;
+    options.access = AccessMode::kReadWrite;
+    options.create = true;
+    return options;
+  }
+  static Result<uint64_t> put(File& file, uint64_t at, const Bytes& data) {
+    const Extent extent = Extent::at(Offset(at), Length(data.size()));
+    const client::ConstPiece piece{data.data(), data.size()};
+    return file.write({&extent, 1}, {&piece, 1});
+  }
+  static Bytes get(File& file, uint64_t at, size_t bytes) {
+    Bytes data(bytes);
+    const Extent extent = Extent::at(Offset(at), Length(bytes));
+    const client::Piece piece{data.data(), data.size()};
+    auto read = file.read({&extent, 1}, {&piece, 1});
+    EXPECT_TRUE(read) << read.error().message;
+    data.resize(read.value_or(0));
+    return data;
+  }
+
+  std::optional<TemporaryDirectory> directory_;
+  std::string memory_directory_;
+};
+
+class WriteBehindTest : public LaneTest {};
+INSTANTIATE_TEST_SUITE_P(On, WriteBehindTest, ::testing::Values(Medium::kMemory),
+                         [](const auto&) { return "memory"; });
+INSTANTIATE_TEST_SUITE_P(On, LaneTest, ::testing::Values(Medium::kDisk, Medium::kMemory),
+                         [](const auto& tested) {
+                           return tested.param == Medium::kDisk ? "disk" : "memory";
+                         });
+
+TEST_P(WriteBehindTest, writes_that_a_killed_service_never_heard_of_are_there_when_it_is_back) {
+  auto client = connect();
+  ASSERT_TRUE(client) << client.error().message;
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file) << file.error().message;
+  Bytes expected = pattern(kBlock, 1);
+  ASSERT_TRUE(put(**file, 0, expected));
+  ASSERT_TRUE((*file)->flush());
+  signal_service(SIGSTOP);
+  // They return although nobody listens; the last one of each place is the one that counts.
+  expected.resize(8 * kBlock);
+  for (uint64_t i = 0; i < 20; ++i) {
+    Bytes data = pattern(kBlock, 100 + i);
+    const uint64_t at = i % 7 * kBlock + kBlock / 2;
+    std::ranges::copy(data, expected.begin() + static_cast<std::ptrdiff_t>(at));
+    auto written = put(**file, at, data);
+    ASSERT_TRUE(written) << i << ": " << written.error().message;
+    std::ranges::fill(data, std::byte{0xEE});  // the caller's memory is its own again
+  }
+  signal_service(SIGKILL);
+  expected.resize(7 * kBlock + kBlock / 2);
+  up();
+  EXPECT_EQ(get(**file, 0, 8 * kBlock), expected);
+  auto synced = (*file)->sync();
+  ASSERT_TRUE(synced) << synced.error().message;
+  EXPECT_EQ(get(**file, 0, 8 * kBlock), expected);
+  ASSERT_TRUE((*file)->close(true));
+  ASSERT_TRUE((*client)->wait_drained("/", 30'000));
+}
+
+TEST_P(LaneTest, writes_over_each_other_keep_their_order_through_kills_of_the_service) {
+  auto client = connect();
+  ASSERT_TRUE(client) << client.error().message;
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file) << file.error().message;
+  constexpr int kRounds = 4;
+  constexpr uint64_t kFileBytes = 2 * kMiB;
+  const uint64_t seed = 20261130;
+  SeededRng rng(seed);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Bytes expected(kFileBytes);
+  ASSERT_TRUE(put(**file, 0, expected));
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<int> written = 0;
+    const int kill_after = static_cast<int>(rng.next() % 150);
+    std::thread killer([&] {
+      while (written < kill_after) std::this_thread::yield();
+      signal_service(SIGKILL);
+      up();
+    });
+    for (int i = 0; i < 200; ++i) {
+      const uint64_t bytes = 1 + rng.next() % (2 * kBlock);
+      const uint64_t at = rng.next() % (kFileBytes - bytes);
+      const Bytes data = pattern(bytes, rng.next());
+      std::ranges::copy(data, expected.begin() + static_cast<std::ptrdiff_t>(at));
+      auto put_there = put(**file, at, data);
+      ASSERT_TRUE(put_there) << put_there.error().message;
+      ++written;
+    }
+    killer.join();
+    auto synced = (*file)->sync();
+    ASSERT_TRUE(synced) << synced.error().message;
+    ASSERT_TRUE(get(**file, 0, kFileBytes) == expected) << "round " << round;
+  }
+}
+
+TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_room) {
+  auto client = connect();
+  ASSERT_TRUE(client);
+  auto other = connect();  // sits on an idle grant
+  ASSERT_TRUE(other);
+  auto idle = (*other)->open("/idle", creating());
+  ASSERT_TRUE(idle);
+  ASSERT_TRUE(put(**idle, 0, pattern(1000, 3)));
+  auto file = (*client)->open("/large", creating());
+  ASSERT_TRUE(file);
+  for (uint64_t i = 0; i < 60; ++i) {
+    auto written = put(**file, i * kMiB, pattern(kMiB, i));
+    ASSERT_TRUE(written) << i << ": " << written.error().message;
+  }
+  auto synced = (*file)->sync();
+  ASSERT_TRUE(synced) << synced.error().message;
+  for (uint64_t i = 0; i < 60; ++i) EXPECT_TRUE(get(**file, i * kMiB, kMiB) == pattern(kMiB, i)) << i;
+  EXPECT_EQ(get(**idle, 0, 1000), pattern(1000, 3));
+}
+
+TEST_P(LaneTest,
+       a_client_killed_in_the_middle_of_its_writes_costs_the_others_nothing_and_its_room_comes_back) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto client = connect();
+    auto file = client ? (*client)->open("/victim", creating()) : fail(client.error());
+    const Bytes data = pattern(4 * kMiB, 5);
+    for (uint64_t i = 0; file; ++i) {
+      if (!put(**file, i % 4 * data.size(), data)) ::_exit(1);
+    }
+    ::_exit(1);
+  }
+  ASSERT_GT(child, 0);
+  auto client = connect();
+  ASSERT_TRUE(client) << client.error().message;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  const auto in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
+  while (in_time() && hot_bytes_used() < 4 * kMiB) {
+  }
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
+  auto file = (*client)->open("/other", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, pattern(kMiB, 6)));
+  ASSERT_TRUE((*file)->close(true));
+  ASSERT_TRUE((*client)->wait_drained("/", 30'000));
+  while (in_time() && hot_bytes_used() != 0) {
+  }
+  EXPECT_EQ(hot_bytes_used(), 0u);
+  const auto info = (*client)->stat("/victim");
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->size_bytes, 0u) << "nothing of it was committed";
+}
+
+}  // namespace
+}  // namespace sluice
