@@ -7,8 +7,8 @@
 
 namespace sluice::server {
 
-Healer::Healer(storage::ObjectStore& store, uint64_t period_ms)
-    : store_(store), period_ms_(period_ms), thread_([this] { run(); }) {}
+Healer::Healer(storage::ObjectStore& store, uint64_t period_ms, uint64_t looks_to_compare)
+    : store_(store), period_ms_(period_ms), looks_to_compare_(looks_to_compare), thread_([this] { run(); }) {}
 
 Healer::~Healer() {
   {
@@ -25,7 +25,8 @@ void Healer::run() {
     return stopping_;
   };
   std::string said;
-  while (!stopping()) {
+  for (uint64_t look = 1; !stopping(); ++look) {
+    if (look % looks_to_compare_ == 0) store_.compare_all_again();
     const auto healed = store_.heal(stopping);
     const std::string trouble = healed ? "" : healed.error().message;
     if (!trouble.empty() && trouble != said) log::warn("{}", trouble);

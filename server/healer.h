@@ -14,8 +14,9 @@ namespace sluice::server {
 // a thread of its own. The store outlives it.
 class Healer {
  public:
-  // `period_ms` from the end of one look to the next.
-  Healer(storage::ObjectStore& store, uint64_t period_ms);
+  // `period_ms` from the end of one look to the next; each `looks_to_compare` of them one compares all targets
+  // with what they should hold.
+  Healer(storage::ObjectStore& store, uint64_t period_ms, uint64_t looks_to_compare);
   ~Healer();  // ends after the shard in hand
   Healer(const Healer&) = delete;
   Healer& operator=(const Healer&) = delete;
@@ -25,6 +26,7 @@ class Healer {
 
   storage::ObjectStore& store_;
   const uint64_t period_ms_;
+  const uint64_t looks_to_compare_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

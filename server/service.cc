@@ -34,6 +34,7 @@ namespace {
 
 constexpr unsigned kWorkerThreads = 4;
 constexpr uint64_t kHealPeriodMs = 2'000;
+constexpr uint64_t kHealLooksToCompare = 60;
 constexpr uint64_t kQuietMs = 100;  // of reads and writes, before the drain goes at full speed
 
 uint64_t random_u64() {
@@ -78,7 +79,7 @@ class RunningService final : public Service {
     if (auto recovered = engine::recover(*hot_, *store_); !recovered)
       return fail_with_context("recovery of the pool " + paths_.pool.string(), recovered.error());
     if (auto listening = start_engine(); !listening) return listening;
-    healer_ = std::make_unique<Healer>(*store_, kHealPeriodMs);
+    healer_ = std::make_unique<Healer>(*store_, kHealPeriodMs, kHealLooksToCompare);
     if (auto control = start_control(); !control) return control;
     return announce();
   }
@@ -253,10 +254,21 @@ class RunningService final : public Service {
 
   // Again and again by the control plane: somebody may have damaged or removed the file.
   Result<> keep_announced() {
+    if (pool_is_gone()) {
+      log::error("the pool {} was removed; stopping", paths_.pool.string());
+      if (options_.on_shutdown_request) options_.on_shutdown_request();
+      return {};
+    }
     const std::lock_guard lock(announcement_mutex_);
     if (!announcement_ || service_file_is(paths_.service(), *announcement_)) return {};
     log::warn("{} is not as it was written; writing it again", paths_.service().string());
     return write_service_file(paths_.service(), *announcement_);
+  }
+
+  // Somebody removed it under the service: nobody can reach it any more, and another may begin at its path.
+  bool pool_is_gone() const {
+    std::error_code ec;
+    return !fs::exists(paths_.config(), ec) && !ec && !fs::exists(paths_.lock(), ec) && !ec;
   }
 
   Result<> announce() {

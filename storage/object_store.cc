@@ -78,6 +78,7 @@ class Store final : public ObjectStore {
   Result<std::vector<PlacedExtent>> layout(ContainerId id) override;
   Result<ScrubReport> scrub() override;
   Result<uint64_t> heal(const std::function<bool()>& stopping) override;
+  void compare_all_again() override { compared_.clear(); }
   uint64_t missing_shards() override { return io_.lacking_count(); }
 
   std::vector<TargetStatus> target_status() override;

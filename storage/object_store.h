@@ -127,6 +127,9 @@ class ObjectStore {
   // without a shard. Answers the number of shards put back. What cannot be put back now waits for a later
   // call. Ends between two shards when `stopping` answers true. After collect_orphans(), from one thread.
   virtual Result<uint64_t> heal(const std::function<bool()>& stopping) = 0;
+  // The next heal() looks at all targets: shards may be gone from one that was up all the time. From heal()'s
+  // thread.
+  virtual void compare_all_again() = 0;
   // Shards that heal() has still to put back, as far as is known: of a target that is missing only those
   // written since it is.
   virtual uint64_t missing_shards() = 0;

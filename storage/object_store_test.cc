@@ -451,6 +451,19 @@ TEST_F(ObjectStoreTest, a_staged_stripe_that_could_not_be_found_is_no_orphan_whe
   EXPECT_EQ(read, data);
 }
 
+TEST_F(ObjectStoreTest, a_shard_that_went_from_a_target_that_stayed_up_is_put_back_when_all_are_compared) {
+  const ContainerId id = make("/a");
+  const StripeId stripe = rig_.write(id, 0, pattern(200'000, 2)).value();
+  ASSERT_TRUE(rig_.store().heal(never));
+  const ShardName parity{stripe, ShardIndex(4)};
+  const size_t place = rig_.place_of(parity).value;
+  ASSERT_TRUE(rig_.medium(place).remove(parity));
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u) << "there was no reason to look";
+  rig_.store().compare_all_again();
+  EXPECT_EQ(rig_.store().heal(never).value(), 1u);
+  EXPECT_EQ(rig_.place_of(parity).value, place);
+}
+
 TEST_F(ObjectStoreTest, healing_stops_when_it_is_told_to) {
   const ContainerId id = make("/a");
   rig_.target(1).set_missing(true);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,20 @@ from harness import SLUICE, SLUICED, PoolTest, alive, cpu_seconds, stopped
 
 
 class UpAndDown(PoolTest):
+    def test_a_service_whose_pool_is_removed_ends(self):
+        self.up()
+        pid = self.server_pid()
+        shutil.rmtree(self.pool, ignore_errors=True)  # the service may be making its files anew
+        deadline = time.monotonic() + 30
+        while alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(alive(pid))
+
+    def test_a_directory_that_is_no_pool_is_said_to_be_none(self):
+        self.pool.mkdir(parents=True, exist_ok=True)
+        for command in ("down", "status"):
+            self.fails(self.sluice(command), 3, "there is no pool", self.pool)
+
     def test_a_service_comes_answers_and_goes(self):
         self.up("--targets", "6", "--class", "EC_4P2")
         status = self.status()

@@ -37,6 +37,12 @@ const json& part_of(const json& object, const char* key) {
 
 Result<json> ask_status(const std::string& pool) {
   auto reply = client::control_request(pool, "GET", "/status", kStatusTimeoutMs);
+  std::error_code ec;
+  if (!reply && reply.error().code == ErrorCode::kUnavailable &&
+      !std::filesystem::exists(std::filesystem::path(pool) / "pool.toml", ec))
+    return fail(
+        ErrorCode::kNotFound,
+        fmt::format("there is no pool in {} (no pool.toml); make one with `sluice up --pool DIR`", pool));
   if (!reply) return fail(reply.error());
   json status = json::parse(reply->body, nullptr, /*allow_exceptions=*/false);
   if (reply->status != 200 || !status.is_object())
