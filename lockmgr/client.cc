@@ -586,6 +586,17 @@ void LockCache::replayed(ContainerId container, std::span<const HeldLock> held,
   if (!not_wanted.empty()) send_release(container, not_wanted);
 }
 
+LockToken LockCache::covering(ContainerId container, const Extent& extent, LockMode access) const {
+  LockToken token{container, kNoLock};
+  const auto at = files_.find(container);
+  if (at == files_.end()) return token;
+  at->second.held.visit_containing(extent, [&](uint32_t index, IntervalTree::Party) {
+    if (mode_permits(entries_[index].mode, access)) token.handle = entries_[index].handle;
+    return token.handle == kNoLock;
+  });
+  return token;
+}
+
 LockCounts LockCache::counts(ContainerId container) const {
   const auto at = files_.find(container);
   return at == files_.end() ? LockCounts{} : at->second.counts;

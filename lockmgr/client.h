@@ -137,6 +137,10 @@ class LockCache {
   void on_revoke(ContainerId container, std::span<const LockHandle> handles);
   void on_revoke(ContainerId container, LockHandle handle) { on_revoke(container, {&handle, 1}); }
 
+  // The lock that this extent lies under now, also one that is asked back: what is written back goes with its
+  // token. kNoLock when there is none.
+  LockToken covering(ContainerId container, const Extent& extent, LockMode access) const;
+
   LockCounts counts(ContainerId container) const;
   const LockStrategy* strategy(ContainerId container) const;  // null when nothing was asked for yet
 

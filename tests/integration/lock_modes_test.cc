@@ -162,6 +162,25 @@ TEST_F(LockModeOfAFile, auto_says_none_when_alone_and_locks_when_others_write_th
   EXPECT_EQ(hint_of(**member, "sluice_lock_reason"), hint_of(*other, "sluice_lock_reason"));
 }
 
+TEST_F(LockModeOfAFile, lockahead_13_unused_locks_beyond_the_end_do_not_count_for_the_size) {
+  const auto one = connect();
+  const auto two = connect();
+  auto holder = open(one, "lockahead");
+  auto member = two->attach(holder->share());
+  ASSERT_TRUE(member);
+  // A stride far out: its window reaches beyond whatever is written.
+  const std::vector<std::byte> data(4096);
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(put(*holder, i * (1 << 20), data));
+  client::LockReport locks;
+  do {
+    locks = two->locks("/shared").value();
+  } while (locks.held < 6);
+  ASSERT_GT(locks.locks.back().extent.end.value, uint64_t{6} << 20);
+  ASSERT_TRUE(put(**member, uint64_t{3} << 20, std::vector<std::byte>(5000)));
+  EXPECT_EQ(holder->size().value(), (uint64_t{3} << 20) + 5000);
+  EXPECT_EQ((*member)->size().value(), (uint64_t{3} << 20) + 5000);
+}
+
 TEST_F(LockModeOfAFile, who_holds_and_who_waits_is_shown_with_what_the_locks_did) {
   const auto one = connect();
   const auto two = connect();
