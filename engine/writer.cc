@@ -81,9 +81,13 @@ bool Writer::admit_filled(const Waiting& write, OpenFile& file, TxnId txn) {
     context_.refuse(write.request, slab.error());
     return true;
   }
-  const auto append = [&hot, message = write.message, txn, slab = *slab] {
+  const auto append = [this, message = write.message, txn, slab = *slab, container = file.container,
+                       path = file.path]() -> Result<uint64_t> {
     const wire::WriteT& filled = *message->body.AsWrite();
-    return hot.record(txn, protocol::extents_of(filled.extents), slab, filled.checksums);
+    auto record =
+        context_.parts.hot.record(txn, protocol::extents_of(filled.extents), slab, filled.checksums);
+    if (!record) return fail(or_removed(context_.parts, container, path, record.error()));
+    return record;
   };
   files_.write_began(file);
   if (!hot.appends_at_once()) {
@@ -128,6 +132,7 @@ bool Writer::admit_copy(const Waiting& write, OpenFile& file, TxnId txn) {
       fail(ErrorCode::kCorrupt, "what was written before the restart is gone; write it again");
   if (checksums_match(room, ask.checksums)) {
     outcome = hot.write(txn, protocol::extents_of(ask.extents), *slab, ask.checksums);
+    if (!outcome) outcome = fail(or_removed(context_.parts, file.container, file.path, outcome.error()));
   } else {
     hot.cancel(*slab);
   }
