@@ -188,7 +188,7 @@ void Names::check_drained(Await await) {
         if (left.empty()) return context_.answer(await.request, wire::DoneT{});
         const uint64_t now_ms = context_.parts.transport.now_ms();
         const auto status = context_.drain->status();
-        if (blocked_.given_up(now_ms, status))
+        if (await.watch.given_up(now_ms, status))
           return context_.refuse(await.request, blocked_error(status, await.path));
         if (now_ms >= await.deadline_ms) {
           return context_.refuse(
