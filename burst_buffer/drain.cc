@@ -286,6 +286,7 @@ class DrainThread final : public Drain {
   std::string blocked_;
   ErrorCode blocked_code_ = ErrorCode::kInternal;  // of blocked_
   uint64_t failures_ = 0;
+  uint64_t failed_rounds_ = 0;
   uint64_t seen_activity_ = 0;
   Steady::time_point active_at_ = Steady::now();
   Steady::time_point progress_at_ = Steady::now();
@@ -342,6 +343,7 @@ DrainStatus DrainThread::status() {
   now.bytes_drained = bytes_drained_;
   const std::lock_guard lock(mutex_);
   if (!blocked_.empty()) now.blocked = blocked_code_;
+  now.failed_rounds = failed_rounds_;
   now.state = !blocked_.empty() ? "blocked: " + blocked_ : in_round_ ? "draining" : "idle";
   return now;
 }
@@ -490,6 +492,7 @@ void DrainThread::after_round(const Result<>& outcome, bool moved_any, std::uniq
   const auto stopped = [&] { return stopping_.load(); };
   if (!outcome) {
     ++failures_;
+    ++failed_rounds_;
     if (blocked_ != outcome.error().message) log::warn("drain: {}", outcome.error().message);
     blocked_ = outcome.error().message;
     blocked_code_ = outcome.error().code;

@@ -51,6 +51,7 @@ struct DrainStatus {
   uint64_t bytes_left = 0;           // HotTier::unpublished_bytes(): 0 when everything committed is published
   uint64_t bytes_drained = 0;        // since start
   std::optional<ErrorCode> blocked;  // why, while the state is "blocked"
+  uint64_t failed_rounds = 0;        // since start
 };
 
 // One thread. Write ordering: place (durable) -> placed() in the log -> publish (durable) -> drained() in the

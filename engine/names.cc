@@ -167,7 +167,8 @@ void Names::await_drained(const Request& request, const wire::AwaitDrainedT& awa
       [this, request, deadline_ms, path = plain(await.path)](Result<std::vector<Wanted>> wanted) {
         if (!wanted) return context_.refuse(request, wanted.error());
         context_.drain->drain_all();
-        check_drained({request, std::move(*wanted), deadline_ms, path});
+        check_drained(
+            {request, std::move(*wanted), deadline_ms, path, context_.drain->status().failed_rounds});
       });
 }
 
@@ -188,7 +189,9 @@ void Names::check_drained(Await await) {
         if (left.empty()) return context_.answer(await.request, wire::DoneT{});
         const uint64_t now_ms = context_.parts.transport.now_ms();
         const auto status = context_.drain->status();
-        if (await.watch.given_up(now_ms, status))
+        // What was in the way may have been put right just before it was asked: the drain must have failed
+        // since.
+        if (blocked_.given_up(now_ms, status) && status.failed_rounds > await.failed_rounds)
           return context_.refuse(await.request, blocked_error(status, await.path));
         if (now_ms >= await.deadline_ms) {
           return context_.refuse(

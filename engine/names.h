@@ -35,13 +35,14 @@ class Names {
     std::vector<Wanted> wanted;
     uint64_t deadline_ms = 0;
     std::string path;
-    BlockedWatch watch = BlockedWatch();  // of its own: what was seen before it asked may be put right
+    uint64_t failed_rounds = 0;  // of the drain, when it was asked
   };
   void check_drained(Await await);
 
   Context& context_;
   OpenFiles& files_;
   LockDesk& locks_;
+  BlockedWatch blocked_;  // over all who wait: who asks anew every second finds it as it was
 };
 
 }  // namespace sluice::engine

@@ -448,12 +448,13 @@ TEST_F(ServiceTest, exclusive_locks_take_turns) {
   auto sharer = other_client->attach(owner->share());
   ASSERT_TRUE(sharer);
   const Extent extent = Extent::at(Offset(0), Length(8));
-  int64_t count = 0;  // guarded by the lock alone
+  // Guarded by the lock alone: reading and writing it are two steps.
+  std::atomic<int64_t> count{0};
   const auto add = [&](File& file) {
     for (int i = 0; i < 50; ++i) {
       auto lock = file.lock(extent, true);
       ASSERT_TRUE(lock) << lock.error().message;
-      count = count + 1;
+      count = count.load() + 1;
       ASSERT_TRUE(file.unlock(*lock));
     }
   };
