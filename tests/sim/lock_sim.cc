@@ -18,6 +18,8 @@ namespace {
 
 using namespace sluice::sim;
 
+constexpr uint64_t kTellEvery = 5'000;
+
 struct Options {
   uint64_t schedules = 1'000;
   uint64_t minutes = 0;
@@ -35,6 +37,10 @@ int run(const Options& options) {
     Schedule schedule = schedule_of(options.first + done);
     if (options.clients != 0) schedule.clients = static_cast<uint32_t>(options.clients);
     const std::string breach = run_schedule(schedule, met);
+    if ((done + 1) % kTellEvery == 0) {
+      std::printf("lock_sim: %llu schedules so far\n", static_cast<unsigned long long>(done + 1));
+      std::fflush(stdout);
+    }
     if (breach.empty()) continue;
     std::printf("lock_sim: --seed %llu --clients %llu: %s\n",
                 static_cast<unsigned long long>(options.first + done),
