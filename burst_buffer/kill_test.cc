@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
 constexpr uint64_t kFileBytes = 96 * 1024;
-constexpr int kKills = 40;
+constexpr int kKills = 60;
 const ContainerId kFile(1);
 
 // What the child tells its parent, in memory they share; it outlives the child.
@@ -115,10 +115,8 @@ TEST(Kill, a_killed_process_loses_no_commit_and_shows_nothing_of_an_open_transac
     ASSERT_GE(pid, 0);
     if (pid == 0) child(path, epoch + 1, progress);
     // At a random moment after a random number of commits; the first kills hit the creation and the recovery.
-    const uint64_t commits = rng.below(10);
-    while (progress.committed < epoch + commits && progress.failed == 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    const uint64_t commits = rng.below(12);
+    while (progress.committed < epoch + commits && progress.failed == 0) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(rng.below(3000)));
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     int status = 0;

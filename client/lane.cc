@@ -12,21 +12,15 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/stream_copy.h"
+#include "protocol/lane_layout.h"
 
 namespace sluice::client {
 namespace {
 
-constexpr uint64_t kGranuleBytes = 512;  // of slabs: burst_buffer/slab_allocator.h
 constexpr uint64_t kFirstWantBytes = uint64_t{4} << 20;
 constexpr uint64_t kMostWantBytes = uint64_t{32} << 20;
-constexpr uint64_t kLaneMagic = 0x31454E414C434C53;  // engine/lane_file.h
-constexpr size_t kLaneHeaderBytes = 64;
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kChunkBytes = uint64_t{2} << 20;  // pages are made present in such pieces
-
-uint64_t footprint(uint64_t bytes) {
-  return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
-}
 
 }  // namespace
 
@@ -35,16 +29,15 @@ class Lane::Mapping {
   static std::shared_ptr<Mapping> make(std::span<const UniqueFd> lent, const wire::LaneT& terms);
   ~Mapping() {
     if (area_ != nullptr) ::munmap(area_ - skip_, bytes_ + skip_);
-    if (header_ != nullptr) ::munmap(const_cast<void*>(header_), kLaneHeaderBytes);
+    if (header_ != nullptr)
+      ::munmap(const_cast<protocol::LaneHeader*>(header_), sizeof(protocol::LaneHeader));
   }
 
   bool same(std::span<const UniqueFd> lent, const wire::LaneT& terms) const;
   bool holds(uint64_t offset, uint64_t bytes) const { return offset <= bytes_ && bytes <= bytes_ - offset; }
   std::byte* at(uint64_t offset) const { return area_ + offset; }
   // Which service is in charge of the area.
-  uint64_t boot() const {
-    return static_cast<const std::atomic<uint64_t>*>(header_)[1].load(std::memory_order_seq_cst);
-  }
+  uint64_t boot() const { return header_->boot.load(std::memory_order_seq_cst); }
   void set_expected_boot(uint64_t boot) { expected_boot_.store(boot); }
   bool in_charge() const { return boot() == expected_boot_.load(); }
 
@@ -65,7 +58,7 @@ class Lane::Mapping {
   uint64_t skip_ = 0;
   uint64_t bytes_ = 0;
   bool in_memory_ = false;
-  const void* header_ = nullptr;
+  const protocol::LaneHeader* header_ = nullptr;
   std::atomic<uint64_t> expected_boot_ = 0;
   std::vector<std::atomic<bool>> present_;
 };
@@ -77,7 +70,7 @@ std::shared_ptr<Lane::Mapping> Lane::Mapping::make(std::span<const UniqueFd> len
   if (::fstat(lent[0].get(), &hot) != 0 || ::fstat(lent[1].get(), &lane) != 0) return nullptr;
   const auto size = static_cast<uint64_t>(hot.st_size);
   const bool fits = terms.bytes > 0 && terms.file_offset <= size && terms.bytes <= size - terms.file_offset;
-  if (!fits || lane.st_size < static_cast<off_t>(kLaneHeaderBytes)) return nullptr;
+  if (!fits || lane.st_size < static_cast<off_t>(sizeof(protocol::LaneHeader))) return nullptr;
   std::shared_ptr<Mapping> made(new Mapping);
   made->file_ = UniqueFd(::dup(lent[0].get()));
   if (!made->file_) return nullptr;
@@ -86,10 +79,10 @@ std::shared_ptr<Lane::Mapping> Lane::Mapping::make(std::span<const UniqueFd> len
   made->device_ = hot.st_dev;
   made->inode_ = hot.st_ino;
   made->in_memory_ = terms.in_memory;
-  void* header = ::mmap(nullptr, kLaneHeaderBytes, PROT_READ, MAP_SHARED, lent[1].get(), 0);
+  void* header = ::mmap(nullptr, sizeof(protocol::LaneHeader), PROT_READ, MAP_SHARED, lent[1].get(), 0);
   if (header == MAP_FAILED) return nullptr;
-  made->header_ = header;
-  if (static_cast<const uint64_t*>(header)[0] != kLaneMagic) return nullptr;
+  made->header_ = static_cast<const protocol::LaneHeader*>(header);
+  if (made->header_->magic != protocol::kLaneMagic) return nullptr;
   const uint64_t skip = terms.file_offset % kPageBytes;
   void* area = ::mmap(nullptr, terms.bytes + skip, PROT_READ | PROT_WRITE, MAP_SHARED, lent[0].get(),
                       static_cast<off_t>(terms.file_offset - skip));
@@ -144,7 +137,7 @@ void Lane::attach(std::span<const UniqueFd> lent, const wire::LaneT& terms) {
 }
 
 std::optional<Lane::Room> Lane::take(uint64_t bytes) {
-  const uint64_t room = footprint(bytes);
+  const uint64_t room = protocol::slab_footprint(bytes);
   const std::lock_guard lock(mutex_);
   for (Grant& grant : grants_) {
     if (grant.dead || grant.end - grant.at < room) continue;
@@ -163,7 +156,7 @@ uint64_t Lane::wanted_bytes() const {
 
 std::optional<Lane::Room> Lane::add(const wire::LeasedT& leased, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const uint64_t room = footprint(bytes);
+  const uint64_t room = protocol::slab_footprint(bytes);
   if (!mapping_ || !mapping_->holds(leased.offset, leased.length) || leased.length < room)
     return std::nullopt;
   // What is left of the ones before is too small for what is written at this time.

@@ -19,6 +19,7 @@ using burst_buffer::Slab;
 using burst_buffer::SlabAllocator;
 
 constexpr uint64_t kMaxGrantBytes = uint64_t{64} << 20;
+static_assert(kGranuleBytes == protocol::kSlabGranuleBytes);  // clients lay their slabs out by it
 
 UniqueFd watch_process(uint32_t process) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));

@@ -43,9 +43,9 @@ Result<std::unique_ptr<LaneFile>> LaneFile::open(const std::filesystem::path& pa
   void* memory = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (memory == MAP_FAILED) return fail(errno_error(errno, "map", path.string()));
   std::unique_ptr<LaneFile> file(new LaneFile(std::move(*readable), static_cast<std::byte*>(memory), boot));
-  if (file->header().magic != kLaneMagic) {
+  if (file->header().magic != protocol::kLaneMagic) {
     std::memset(memory, 0, kFileBytes);
-    file->header().magic = kLaneMagic;
+    file->header().magic = protocol::kLaneMagic;
   }
   return file;
 }

@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "base/result.h"
 #include "burst_buffer/hot_tier.h"
+#include "protocol/lane_layout.h"
 
 // POOL/lane: which parts of the hot tier were handed to processes that fill them by themselves. FORMAT.md,
 // "Grants", has the layout.
@@ -23,14 +24,10 @@
 // hot tier while the word stood still were not given to anybody else meanwhile.
 namespace sluice::engine {
 
-inline constexpr uint64_t kLaneMagic = 0x31454E414C434C53;  // "SLCLANE1"
+using protocol::LaneHeader;
+
 inline constexpr size_t kLaneEntries = 4096;
 
-struct LaneHeader {
-  uint64_t magic;
-  std::atomic<uint64_t> boot;  // changes before a new server frees anything
-  uint64_t unused[6];
-};
 struct LaneEntry {
   std::atomic<uint64_t> grant;  // its secret number; 0: no entry. Written last
   uint64_t offset;              // in the data area
@@ -38,7 +35,7 @@ struct LaneEntry {
   uint32_t process;
   uint32_t check;  // CRC32C of the 28 bytes before, with the grant's number
 };
-static_assert(sizeof(LaneHeader) == 64 && sizeof(LaneEntry) == 32);
+static_assert(sizeof(LaneEntry) == 32);
 
 // One thread.
 class LaneFile {

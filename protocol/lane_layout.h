@@ -1,0 +1,26 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+// What a service and the processes that map its hot tier both know of that memory, and of POOL/lane, whose
+// first words are a LaneHeader (FORMAT.md, "Grants").
+namespace sluice::protocol {
+
+inline constexpr uint64_t kLaneMagic = 0x31454E414C434C53;  // "SLCLANE1"
+
+struct LaneHeader {
+  uint64_t magic;
+  std::atomic<uint64_t> boot;  // of the service in charge; changes before a new one frees anything
+  uint64_t unused[6];
+};
+static_assert(sizeof(LaneHeader) == 64);
+
+// Slabs begin at multiples of this, and take up a multiple of it.
+inline constexpr uint64_t kSlabGranuleBytes = 512;
+
+constexpr uint64_t slab_footprint(uint64_t bytes) {
+  return (bytes + kSlabGranuleBytes - 1) / kSlabGranuleBytes * kSlabGranuleBytes;
+}
+
+}  // namespace sluice::protocol
