@@ -165,18 +165,23 @@ static int take_slot(ADIO_File fd, struct SluiceAccess* access, struct SluiceErr
   return failed;
 }
 
-// Independent. The data has moved when this returns.
-static int start_alone(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
-  struct SluiceError error = {0};
+// Without the other ranks. The data has moved when this returns.
+static void move(MPI_File fh, struct SluiceAccess access, int64_t* done, struct SluiceError* error) {
   void* user_buffer = access.buffer;
   void* copy = NULL;
-  int64_t done = 0;
-  *request = MPI_REQUEST_NULL;
-  if (check_access(fh, &access, &error) == 0 && convert(fh, &access, &copy, &error) == 0 &&
-      (access.pointer != ADIO_SHARED || take_slot(fh, &access, &error) == 0)) {
-    sluice_transfer(fh, &access, &done, &error);
+  if (check_access(fh, &access, error) == 0 && convert(fh, &access, &copy, error) == 0 &&
+      (access.pointer != ADIO_SHARED || take_slot(fh, &access, error) == 0)) {
+    sluice_transfer(fh, &access, done, error);
   }
   convert_back(&access, user_buffer, copy);
+}
+
+// Independent.
+static int start_alone(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
+  struct SluiceError error = {0};
+  int64_t done = 0;
+  *request = MPI_REQUEST_NULL;
+  move(fh, access, &done, &error);
   int error_code = sluice_error_code(access.where, &error);
   if (error_code == MPI_SUCCESS) {
     error_code = sluice_completed_request(done, request);
@@ -184,16 +189,11 @@ static int start_alone(MPI_File fh, struct SluiceAccess access, MPI_Request* req
   return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
 }
 
-// Does not wait for the other ranks: the request does.
+// Collective. Does not wait for the other ranks: the request does.
 static int start(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
   struct SluiceError error = {0};
-  void* user_buffer = access.buffer;
-  void* copy = NULL;
   int64_t done = 0;
-  if (check_access(fh, &access, &error) == 0 && convert(fh, &access, &copy, &error) == 0) {
-    sluice_transfer(fh, &access, &done, &error);
-  }
-  convert_back(&access, user_buffer, copy);
+  move(fh, access, &done, &error);
   const int error_code = sluice_agreeing_request(fh, &access, done, &error, request);
   return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
 }
