@@ -17,7 +17,7 @@ namespace {
 constexpr double kMiB = 1024.0 * 1024.0;
 
 double mib_per_s(const SharedFileOptions& options, const Job& job, const PhaseTimes& times) {
-  return static_cast<double>(options.bytes_of_a_rank()) * job.ranks / kMiB / times.total_s;
+  return static_cast<double>(options.bytes_of_a_rank()) * job.ranks / kMiB / times.spans.total_s;
 }
 
 void print_header(const SharedFileOptions& options, const Job& job) {
@@ -33,8 +33,8 @@ void print_header(const SharedFileOptions& options, const Job& job) {
 void print_line(const SharedFileOptions& options, const Job& job, const PhaseTimes& times) {
   fmt::print("{:<9} {:<11.2f} {:<10.2f} {:<10.2f} {:<10.6f} {:<10.6f} {:<10.6f} {:<10.6f} {}\n", times.access,
              mib_per_s(options, job, times), static_cast<double>(options.block_bytes) / 1024,
-             static_cast<double>(options.transfer_bytes) / 1024, times.open_s, times.transfer_s,
-             times.close_s, times.total_s, times.repetition);
+             static_cast<double>(options.transfer_bytes) / 1024, times.spans.open_s, times.spans.transfer_s,
+             times.spans.close_s, times.spans.total_s, times.repetition);
   std::fflush(stdout);
 }
 
@@ -59,10 +59,10 @@ std::string json_text(const SharedFileOptions& options, const Job& job, const st
                        {"mib_per_s", mib_per_s(options, job, times)},
                        {"wrong_bytes", times.wrong_bytes},
                        {"seconds",
-                        {{"open", times.open_s},
-                         {"transfer", times.transfer_s},
-                         {"close", times.close_s},
-                         {"total", times.total_s}}}});
+                        {{"open", times.spans.open_s},
+                         {"transfer", times.spans.transfer_s},
+                         {"close", times.spans.close_s},
+                         {"total", times.spans.total_s}}}});
   }
   return nlohmann::json{{"benchmark", "shared_file"},
                         {"api", options.api == Api::kPosix ? "POSIX" : "MPIIO"},
@@ -134,12 +134,7 @@ int run(const Job& job, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  int rank = 0;
-  int ranks = 1;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const int exit_code =
-      sluice::bench::run({static_cast<uint32_t>(rank), static_cast<uint32_t>(ranks)}, argc, argv);
+  const int exit_code = sluice::bench::run(sluice::bench::Job::of_this_rank(), argc, argv);
   MPI_Finalize();
   return exit_code;
 }

@@ -73,12 +73,9 @@ Result<> take_texts(const RawOptions& raw, SharedFileOptions& options) {
   if (!transfer) return fail(usage("-t: " + transfer.error().message));
   options.block_bytes = *block;
   options.transfer_bytes = *transfer;
-  for (const std::string& text : raw.hints) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size())
-      return fail(usage(fmt::format("--hint: '{}' is not KEY=VALUE", text)));
-    options.hints.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-  }
+  auto hints = parse_hints(raw.hints);
+  if (!hints) return fail(usage(hints.error().message));
+  options.hints = std::move(*hints);
   const bool any = raw.write || raw.read || options.check_write || options.check_read;
   options.write = raw.write || !any;
   options.read = raw.read || options.check_read || !any;

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/result.h"
+#include "bench/job/hint.h"
 
 // What the user asked for, in IOR's spelling, and which bytes of the file that means. Pure.
 namespace sluice::bench {
@@ -29,7 +29,7 @@ struct SharedFileOptions {
   bool shift_ranks = false;
   bool sync = false;
   bool keep = false;
-  std::vector<std::pair<std::string, std::string>> hints;
+  Hints hints;
   std::string json_path;
 
   uint64_t transfers_of_a_block() const { return block_bytes / transfer_bytes; }

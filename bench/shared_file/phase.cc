@@ -13,27 +13,11 @@
 namespace sluice::bench {
 namespace {
 
-[[noreturn]] void give_up(const std::string& what, const std::string& why) {
-  std::fprintf(stderr, "shared_file: cannot %s: %s\n", what.c_str(), why.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  __builtin_unreachable();
-}
-
-void check_mpi(int code, const std::string& what) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  give_up(what, std::string(text.data(), static_cast<size_t>(length)));
-}
-
 class MpiFile final : public BenchFile {
  public:
   MpiFile(const SharedFileOptions& options, const std::string& path, int mode)
       : path_(path), collective_(options.collective) {
-    MPI_Info info = MPI_INFO_NULL;
-    if (!options.hints.empty()) MPI_Info_create(&info);
-    for (const auto& [key, value] : options.hints) MPI_Info_set(info, key.c_str(), value.c_str());
+    MPI_Info info = make_info(options.hints);
     const MPI_Comm comm = options.file_per_process ? MPI_COMM_SELF : MPI_COMM_WORLD;
     check_mpi(MPI_File_open(comm, path.c_str(), mode, info, &file_), "open " + path);
     if (info != MPI_INFO_NULL) MPI_Info_free(&info);
@@ -124,21 +108,10 @@ uint64_t count_wrong(const std::vector<uint64_t>& buffer, uint32_t rank, uint64_
   return wrong;
 }
 
-struct Stamps {
-  double open = 0;
-  double opened = 0;
-  double moved = 0;
-  double closed = 0;
-};
-
 PhaseTimes together(const Stamps& mine, const char* access, uint64_t repetition, uint64_t wrong) {
-  std::array<double, 4> first = {mine.open, mine.opened, mine.moved, mine.closed};
-  std::array<double, 4> last = first;
-  MPI_Allreduce(MPI_IN_PLACE, first.data(), 4, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
-  MPI_Allreduce(MPI_IN_PLACE, last.data(), 4, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  const Spans all = spans_of_all(mine);
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-  return {access, repetition, last[1] - first[0], last[2] - first[1], last[3] - first[2], last[3] - first[0],
-          wrong};
+  return {access, repetition, all, wrong};
 }
 
 }  // namespace

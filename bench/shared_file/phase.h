@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "bench/job/job.h"
 #include "bench/shared_file/options.h"
 
 namespace sluice::bench {
@@ -21,19 +22,11 @@ class BenchFile {
   virtual void close() = 0;
 };
 
-struct Job {
-  uint32_t rank = 0;
-  uint32_t ranks = 1;
-};
-
-// What all ranks took, from the first rank's begin to the last one's end.
+// What all ranks took.
 struct PhaseTimes {
   std::string access;  // "write" or "read"
   uint64_t repetition = 0;
-  double open_s = 0;
-  double transfer_s = 0;
-  double close_s = 0;
-  double total_s = 0;
+  Spans spans;
   uint64_t wrong_bytes = 0;  // of all ranks; counted where it was asked for
 };
 

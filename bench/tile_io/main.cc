@@ -1,7 +1,5 @@
 // tile_io: tiles of a dense array, as mpi-tile-io accesses them, over any MPI-IO path. See --help.
 #include <fmt/format.h>
-#include <mpi.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -9,37 +7,16 @@
 #include <vector>
 
 #include "base/os.h"
+#include "bench/job/job.h"
 #include "bench/tile_io/options.h"
 
 namespace sluice::bench {
 namespace {
 
-struct Job {
-  int rank = 0;
-  int ranks = 0;
-};
-
 struct Times {
   const char* access = "";
-  double open_s = 0;
-  double transfer_s = 0;
-  double close_s = 0;
-  double total_s = 0;
+  Spans spans;
 };
-
-[[noreturn]] void give_up(const std::string& what, const std::string& why) {
-  std::fprintf(stderr, "tile_io: cannot %s: %s\n", what.c_str(), why.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  __builtin_unreachable();
-}
-
-void check_mpi(int code, const std::string& what) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  give_up(what, std::string(text.data(), static_cast<size_t>(length)));
-}
 
 void fill(const TileOptions& options, const Job& job, std::vector<uint8_t>& tile) {
   size_t at = 0;
@@ -72,30 +49,21 @@ class Tile {
   Tile& operator=(const Tile&) = delete;
 
   Times transfer(bool writes, std::vector<uint8_t>& bytes) {
-    Times times{writes ? "write" : "read"};
     MPI_Barrier(MPI_COMM_WORLD);
-    const double begin = MPI_Wtime();
+    Stamps stamps;
+    stamps.open = MPI_Wtime();
     MPI_File file = open(writes);
-    const double opened = MPI_Wtime();
+    stamps.opened = MPI_Wtime();
     move(file, writes, bytes);
-    const double moved = MPI_Wtime();
+    stamps.moved = MPI_Wtime();
     check_mpi(MPI_File_close(&file), "close " + options_.filename);
-    const double closed = MPI_Wtime();
-    std::array<double, 4> mine = {opened - begin, moved - opened, closed - moved, closed - begin};
-    std::array<double, 4> most{};
-    MPI_Allreduce(mine.data(), most.data(), 4, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    times.open_s = most[0];
-    times.transfer_s = most[1];
-    times.close_s = most[2];
-    times.total_s = most[3];
-    return times;
+    stamps.closed = MPI_Wtime();
+    return {writes ? "write" : "read", spans_of_all(stamps)};
   }
 
  private:
   MPI_File open(bool writes) {
-    MPI_Info info = MPI_INFO_NULL;
-    if (!options_.hints.empty()) MPI_Info_create(&info);
-    for (const auto& [key, value] : options_.hints) MPI_Info_set(info, key.c_str(), value.c_str());
+    MPI_Info info = make_info(options_.hints);
     // Data sieving of independent writes reads too.
     const int mode =
         writes ? MPI_MODE_CREATE | (options_.collective ? MPI_MODE_WRONLY : MPI_MODE_RDWR) : MPI_MODE_RDONLY;
@@ -134,7 +102,7 @@ class Tile {
 };
 
 double mib_per_s(const TileOptions& options, const Job& job, const Times& times) {
-  return static_cast<double>(options.tile_bytes()) * job.ranks / (1024.0 * 1024.0) / times.total_s;
+  return static_cast<double>(options.tile_bytes()) * job.ranks / (1024.0 * 1024.0) / times.spans.total_s;
 }
 
 uint64_t wrong_bytes(const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected) {
@@ -151,10 +119,10 @@ std::string json_text(const TileOptions& options, const Job& job, const std::vec
     results.push_back({{"access", times.access},
                        {"mib_per_s", mib_per_s(options, job, times)},
                        {"seconds",
-                        {{"open", times.open_s},
-                         {"transfer", times.transfer_s},
-                         {"close", times.close_s},
-                         {"total", times.total_s}}}});
+                        {{"open", times.spans.open_s},
+                         {"transfer", times.spans.transfer_s},
+                         {"close", times.spans.close_s},
+                         {"total", times.spans.total_s}}}});
   }
   return nlohmann::json{{"benchmark", "tile_io"},
                         {"path", options.filename},
@@ -181,8 +149,8 @@ uint64_t repeat(const TileOptions& options, const Job& job, std::vector<Times>& 
   all.push_back(tile.transfer(options.write_file, bytes));
   if (job.rank == 0) {
     fmt::print("{:<6} {:>10.2f} MiB/s  open {:.6f} s  transfer {:.6f} s  close {:.6f} s\n", all.back().access,
-               mib_per_s(options, job, all.back()), all.back().open_s, all.back().transfer_s,
-               all.back().close_s);
+               mib_per_s(options, job, all.back()), all.back().spans.open_s, all.back().spans.transfer_s,
+               all.back().spans.close_s);
     std::fflush(stdout);
   }
   if (!options.verify) return 0;
@@ -203,9 +171,9 @@ int run(const Job& job, int argc, char** argv) {
     return 0;
   }
   const auto& options = std::get<TileOptions>(*parsed);
-  if (job.ranks != options.nr_tiles_x * options.nr_tiles_y) {
+  if (static_cast<int>(job.ranks) != options.nr_tiles_x * options.nr_tiles_y) {
     if (job.rank == 0)
-      std::fprintf(stderr, "tile_io: %d by %d tiles need %d ranks, not %d; see mpiexec -n\n",
+      std::fprintf(stderr, "tile_io: %d by %d tiles need %d ranks, not %u; see mpiexec -n\n",
                    options.nr_tiles_x, options.nr_tiles_y, options.nr_tiles_x * options.nr_tiles_y,
                    job.ranks);
     return 2;
@@ -230,10 +198,7 @@ int run(const Job& job, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  sluice::bench::Job job;
-  MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);
-  const int code = sluice::bench::run(job, argc, argv);
+  const int exit_code = sluice::bench::run(sluice::bench::Job::of_this_rank(), argc, argv);
   MPI_Finalize();
-  return code;
+  return exit_code;
 }

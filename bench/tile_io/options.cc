@@ -89,12 +89,9 @@ Result<std::variant<TileOptions, TileHelp>> parse_tile_options(int argc, const c
     const std::string text = error.what();
     return fail(usage(text.substr(0, text.find('\n'))));
   }
-  for (const std::string& text : hints) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size())
-      return fail(usage(fmt::format("--hint: '{}' is not KEY=VALUE", text)));
-    options.hints.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-  }
+  auto parsed = parse_hints(hints);
+  if (!parsed) return fail(usage(parsed.error().message));
+  options.hints = std::move(*parsed);
   if (auto ok = check(options); !ok) return fail(ok.error());
   return options;
 }

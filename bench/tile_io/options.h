@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "base/result.h"
+#include "bench/job/hint.h"
 
 // What the user asked for, in mpi-tile-io's spelling, and which elements of the array that means. Pure.
 namespace sluice::bench {
@@ -25,7 +24,7 @@ struct TileOptions {
   bool write_file = false;  // otherwise it reads
   bool verify = false;
   int repetitions = 1;
-  std::vector<std::pair<std::string, std::string>> hints;
+  Hints hints;
   std::string json_path;
 
   // Of the whole array.
@@ -36,8 +35,12 @@ struct TileOptions {
     return header_bytes + static_cast<uint64_t>(rows() * columns()) * static_cast<uint64_t>(sz_element);
   }
   // The tile's first element. Ranks go along the rows of tiles.
-  int64_t first_column(int rank) const { return int64_t{rank % nr_tiles_x} * (sz_tile_x - overlap_x); }
-  int64_t first_row(int rank) const { return int64_t{rank / nr_tiles_x} * (sz_tile_y - overlap_y); }
+  int64_t first_column(uint32_t rank) const {
+    return int64_t{static_cast<int>(rank) % nr_tiles_x} * (sz_tile_x - overlap_x);
+  }
+  int64_t first_row(uint32_t rank) const {
+    return int64_t{static_cast<int>(rank) / nr_tiles_x} * (sz_tile_y - overlap_y);
+  }
 };
 
 struct TileHelp {

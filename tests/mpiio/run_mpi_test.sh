@@ -3,7 +3,7 @@
 #
 #   run_mpi_test.sh MODE BUILD_DIR RANKS PROGRAM ARGUMENT...
 #
-# An argument "@" becomes the prefix of the program's file names. MODE:
+# "@" at the begin of an argument becomes the prefix of the program's file names. MODE:
 #   double   sluice: files kept by the substitute of the client library (abi_double.c)
 #   ufs      plain files
 #   service  sluice: files of a service that is started for the test
@@ -54,7 +54,7 @@ if [[ $mode != bare && -z ${SLUICE_TEST_LINKED:-} ]]; then
 fi
 arguments=()
 for argument in "$@"; do
-  [[ $argument == @ ]] && argument=$prefix
+  [[ $argument == @* ]] && argument=$prefix${argument#@}
   arguments+=("$argument")
 done
 cd "$directory"
