@@ -301,6 +301,7 @@ class RunningService final : public Service {
     now.uptime_s = (clock_.now_ms() - started_ms_) / 1000;
     now.targets = store_->target_status();
     now.missing_shards = store_->missing_shards();
+    now.lost_shards = store_->lost_shards();
     now.hot_path = config_.hot_file.string();
     now.hot_medium = domain_->medium();
     now.hot_survives = domain_->survives();

@@ -97,9 +97,14 @@ std::string service_state(const StatusSnapshot& snapshot) {
     fmt::format_to(std::back_inserter(why),
                    "; most files of class {} cannot be read before {} of them are back",
                    snapshot.object_class, gone - static_cast<ptrdiff_t>(object_class->m()));
-  if (snapshot.missing_shards > 0)
+  const uint64_t lost = std::min(snapshot.lost_shards, snapshot.missing_shards);
+  if (snapshot.missing_shards > lost)
     fmt::format_to(std::back_inserter(why), "{}{} shards are to be put back on their targets",
-                   why.empty() ? "" : "; ", snapshot.missing_shards);
+                   why.empty() ? "" : "; ", snapshot.missing_shards - lost);
+  if (lost > 0)
+    fmt::format_to(std::back_inserter(why),
+                   "{}{} shards cannot be rebuilt, so files are damaged; sluiced.log names them",
+                   why.empty() ? "" : "; ", lost);
   if (snapshot.drain.state.starts_with("blocked"))
     fmt::format_to(std::back_inserter(why), "{}the drain is {}", why.empty() ? "" : "; ",
                    snapshot.drain.state);
@@ -136,6 +141,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
         {"drain", snapshot.config.drain}}},
       {"targets", std::move(targets)},
       {"missing_shards", snapshot.missing_shards},
+      {"lost_shards", snapshot.lost_shards},
       {"locks", locks_json(counters.locks)},
       {"hot",
        {{"path", snapshot.hot_path},
@@ -173,6 +179,7 @@ std::string metrics_text(const StatusSnapshot& snapshot) {
   text.sample("build_info", fmt::format("version=\"{}\"", label_value(snapshot.version)), 1);
   text.gauge("uptime_seconds", "Since the service became ready.", snapshot.uptime_s);
   text.gauge("missing_shards", "Shards to be put back on their targets.", snapshot.missing_shards);
+  text.gauge("lost_shards", "Of those, beyond rebuilding.", snapshot.lost_shards);
   text.gauge("degraded", "1 while a target is missing, a shard is to be put back, or the drain is blocked.",
              service_state(snapshot) == "ok" ? 0 : 1);
   text.gauge("files", "Files in the pool.", snapshot.files);

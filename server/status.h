@@ -24,6 +24,7 @@ struct StatusSnapshot {
   uint64_t uptime_s = 0;
   std::vector<storage::TargetStatus> targets;
   uint64_t missing_shards = 0;  // to be put back
+  uint64_t lost_shards = 0;     // of those, beyond rebuilding
   std::string hot_path;
   std::string hot_medium;
   std::string hot_survives;

@@ -81,6 +81,15 @@ TEST(Status, ShardsToBePutBackAreDegraded) {
   EXPECT_THAT(metrics_text(snapshot), HasSubstr("sluice_missing_shards 3\n"));
 }
 
+TEST(Status, ShardsBeyondRebuildingAreToldApart) {
+  auto snapshot = sample();
+  snapshot.missing_shards = 3;
+  snapshot.lost_shards = 2;
+  EXPECT_THAT(service_state(snapshot), HasSubstr("1 shards are to be put back"));
+  EXPECT_THAT(service_state(snapshot), HasSubstr("2 shards cannot be rebuilt"));
+  EXPECT_EQ(nlohmann::json::parse(status_json(snapshot))["lost_shards"], 2);
+}
+
 TEST(Status, MoreMissingTargetsThanTheClassBearsIsSaid) {
   auto snapshot = sample();
   snapshot.targets.push_back({TargetId(2), "/p/t2", "missing", 0, 0});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -26,6 +27,9 @@ constexpr char kPoolIdFact[] = "storage.pool_id";
 constexpr char kStripeNumbers[] = "stripe";
 // Stripe numbers taken from the metastore at once; what is left of them at the end is never used.
 constexpr uint64_t kStripeBatch = 256;
+// Looks of heal() that fail to rebuild a shard before it is taken for lost: reading the others may fail in
+// passing.
+constexpr unsigned kTriesToRebuild = 3;
 
 uint64_t system_seconds() {
   using namespace std::chrono;
@@ -78,8 +82,9 @@ class Store final : public ObjectStore {
   Result<std::vector<PlacedExtent>> layout(ContainerId id) override;
   Result<ScrubReport> scrub() override;
   Result<uint64_t> heal(const std::function<bool()>& stopping) override;
-  void compare_all_again() override { compared_.clear(); }
+  void compare_all_again() override;
   uint64_t missing_shards() override { return io_.lacking_count(); }
+  uint64_t lost_shards() override { return lost_count_; }
 
   std::vector<TargetStatus> target_status() override;
   uint64_t degraded_blocks() const override { return io_.degraded_blocks(); }
@@ -109,6 +114,7 @@ class Store final : public ObjectStore {
   // A target that came up: orphans go, and what it should hold and does not is noted as lacking.
   Result<> compare(Target& target);
   Result<> restore(ShardName name);
+  std::set<TargetId> compare_returned(const std::function<bool()>& stopping, Result<>& first);
   bool has_room(TargetId on, Length shard);
   std::vector<ContainerPtr> loaded_containers();
 
@@ -121,6 +127,8 @@ class Store final : public ObjectStore {
   // heal()'s: targets compared since they came up, and those that were said not to take their shards.
   std::set<TargetId> compared_;
   std::set<TargetId> unhealed_;
+  std::map<ShardName, unsigned> unrebuilt_;  // how often in vain since all were compared
+  std::atomic<uint64_t> lost_count_ = 0;
 
   std::mutex containers_mutex_;
   std::map<ContainerId, ContainerPtr> containers_;
@@ -471,38 +479,64 @@ bool Store::has_room(TargetId on, Length shard) {
   return usage && usage->bytes_free >= shard.value + kShardHeaderBytes;
 }
 
-Result<uint64_t> Store::heal(const std::function<bool()>& stopping) {
+void Store::compare_all_again() {
+  compared_.clear();
+  unrebuilt_.clear();
+}
+
+// Answers the targets that cannot take shards now.
+std::set<TargetId> Store::compare_returned(const std::function<bool()>& stopping, Result<>& first) {
   std::set<TargetId> unusable;
   for (const auto& target : targets_) {
     if (target->state() == TargetState::kMissing) {
       compared_.erase(target->id());
       unusable.insert(target->id());
     } else if (!compared_.contains(target->id()) && !stopping()) {
-      if (auto ok = compare(*target); !ok) return fail_with_context("heal " + target->path(), ok.error());
-      compared_.insert(target->id());
+      const auto compared = compare(*target);
+      if (compared) compared_.insert(target->id());
+      if (!compared && first) first = fail_with_context("heal " + target->path(), compared.error());
     }
   }
+  return unusable;
+}
+
+Result<uint64_t> Store::heal(const std::function<bool()>& stopping) {
+  Result<> first;
+  std::set<TargetId> unusable = compare_returned(stopping, first);
   uint64_t restored = 0;
   for (const ShardName& name : io_.lacking()) {
     if (stopping()) break;
     const auto record = stripes_.record(name.stripe);
     const TargetId on = record == nullptr ? kNoTarget : record->targets[name.shard.value];
-    if (unusable.contains(on)) continue;
+    const auto tried = unrebuilt_.find(name);
+    const bool lost = tried != unrebuilt_.end() && tried->second >= kTriesToRebuild;
+    if (lost || unusable.contains(on)) continue;
     if (record != nullptr && !has_room(on, record->shape.shard)) {
       unusable.insert(on);
       continue;
     }
-    if (auto ok = restore(name)) {
+    const auto outcome = restore(name);
+    if (outcome) {
       ++restored;
       unhealed_.erase(on);
+      unrebuilt_.erase(name);
+      continue;
+    }
+    // Lost shards are this stripe's trouble, everything else the target's.
+    if (outcome.error().data_loss) {
+      if (++unrebuilt_[name] == kTriesToRebuild)
+        log::error("{} cannot be rebuilt: {}", to_string(name), outcome.error().message);
     } else {
-      // Lost shards are this stripe's trouble, everything else the target's.
-      if (!ok.error().data_loss) unusable.insert(on);
+      unusable.insert(on);
       if (unhealed_.insert(on).second)
-        log::warn("{} cannot be put back on target {}: {}", to_string(name), on.value, ok.error().message);
+        log::warn("{} cannot be put back on target {}: {}", to_string(name), on.value,
+                  outcome.error().message);
     }
   }
+  lost_count_ = static_cast<uint64_t>(
+      std::ranges::count_if(unrebuilt_, [](const auto& tried) { return tried.second >= kTriesToRebuild; }));
   if (restored > 0) log::info("{} shards were put back where they belong", restored);
+  if (!first) return fail(first.error());
   return restored;
 }
 

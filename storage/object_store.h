@@ -125,7 +125,9 @@ class ObjectStore {
   // Puts shards back that are not where they belong, and removes orphans, where there is reason to look: on
   // targets that came up since the last call (in the first, on all), and for stripes that were written
   // without a shard. Answers the number of shards put back. What cannot be put back now waits for a later
-  // call. Ends between two shards when `stopping` answers true. After collect_orphans(), from one thread.
+  // call; what cannot be rebuilt, because too many others are gone as well, until all are compared again. The
+  // first error of any target, after all were looked at. Ends between two shards when `stopping` answers
+  // true. After collect_orphans(), from one thread.
   virtual Result<uint64_t> heal(const std::function<bool()>& stopping) = 0;
   // The next heal() looks at all targets: shards may be gone from one that was up all the time. From heal()'s
   // thread.
@@ -133,6 +135,8 @@ class ObjectStore {
   // Shards that heal() has still to put back, as far as is known: of a target that is missing only those
   // written since it is.
   virtual uint64_t missing_shards() = 0;
+  // Of those, the ones that cannot be rebuilt: of stripes that have lost more than their class bears.
+  virtual uint64_t lost_shards() = 0;
 
   virtual std::vector<TargetStatus> target_status() = 0;
   // Blocks rebuilt through the code since open().

@@ -464,6 +464,51 @@ TEST_F(ObjectStoreTest, a_shard_that_went_from_a_target_that_stayed_up_is_put_ba
   EXPECT_EQ(rig_.place_of(parity).value, place);
 }
 
+TEST_F(ObjectStoreTest, a_target_that_cannot_be_compared_keeps_no_other_from_being_healed) {
+  const ContainerId id = make("/a");
+  ASSERT_TRUE(rig_.store().heal(never));
+  for (const size_t away : {1, 4}) rig_.target(away).set_missing(true);
+  ASSERT_TRUE(rig_.store().heal(never));
+  ASSERT_TRUE(rig_.write(id, 0, pattern(200'000, 2)));
+  for (const size_t away : {1, 4}) rig_.target(away).set_missing(false);
+  rig_.target(1).set_list_error(ErrorCode::kIo);
+  EXPECT_EQ(rig_.store().heal(never).error().code, ErrorCode::kIo);
+  EXPECT_EQ(rig_.shards().size(), 6u);
+  rig_.target(1).set_list_error(std::nullopt);
+  EXPECT_TRUE(rig_.store().heal(never));
+}
+
+TEST_F(ObjectStoreTest,
+       shards_that_cannot_be_rebuilt_are_counted_as_lost_and_tried_again_when_all_are_compared) {
+  const ContainerId id = make("/a");
+  const Bytes data = pattern(200'000, 2);
+  const StripeId stripe = rig_.write(id, 0, data).value();
+  std::map<ShardName, std::pair<size_t, Bytes>> taken;
+  for (uint32_t shard = 0; shard < 3; ++shard) {
+    const ShardName name{stripe, ShardIndex(shard)};
+    const size_t place = rig_.place_of(name).value;
+    Bytes bytes(rig_.medium(place).usage()->bytes_used);
+    const std::span<std::byte> whole(bytes);
+    ASSERT_TRUE(rig_.medium(place).get(name, 0, std::span(&whole, 1)));
+    ASSERT_TRUE(rig_.medium(place).remove(name));
+    taken[name] = {place, std::move(bytes)};
+  }
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u);
+  EXPECT_EQ(rig_.store().missing_shards(), 3u);
+  EXPECT_EQ(rig_.store().lost_shards(), 0u) << "the others may be readable at the next look";
+  for (int look = 0; look < 2; ++look) EXPECT_EQ(rig_.store().heal(never).value(), 0u);
+  EXPECT_EQ(rig_.store().lost_shards(), 3u);
+  const auto& [name, back] = *taken.begin();
+  const std::span<const std::byte> whole(back.second);
+  ASSERT_TRUE(rig_.medium(back.first).put(name, std::span(&whole, 1)));
+  EXPECT_EQ(rig_.store().heal(never).value(), 0u) << "not tried at each look";
+  rig_.store().compare_all_again();
+  EXPECT_GE(rig_.store().heal(never).value(), 2u);
+  EXPECT_EQ(rig_.store().lost_shards(), 0u);
+  EXPECT_EQ(rig_.store().missing_shards(), 0u);
+  EXPECT_EQ(rig_.read(id, 0, data.size()).value(), data);
+}
+
 TEST_F(ObjectStoreTest, healing_stops_when_it_is_told_to) {
   const ContainerId id = make("/a");
   rig_.target(1).set_missing(true);

@@ -22,6 +22,7 @@ class FaultTarget final : public Target {
   void set_missing(bool missing) { missing_ = missing; }
   // Every put from now on fails with this, or none does.
   void set_put_error(std::optional<ErrorCode> code) { put_error_ = code; }
+  void set_list_error(std::optional<ErrorCode> code) { list_error_ = code; }
   // Puts report success, but the medium keeps only so many bytes of the shard; 0 for nothing at all (a lost
   // write).
   void tear_puts_at(std::optional<uint64_t> bytes) { tear_at_ = bytes; }
@@ -58,7 +59,10 @@ class FaultTarget final : public Target {
     return step<void>([&] { return real_->remove(name); });
   }
   Result<std::vector<ShardName>> list() override {
-    return step<std::vector<ShardName>>([&] { return real_->list(); });
+    return step<std::vector<ShardName>>([&]() -> Result<std::vector<ShardName>> {
+      if (list_error_) return fail(*list_error_, "injected list failure");
+      return real_->list();
+    });
   }
   Result<std::vector<ShardIndex>> find(StripeId stripe) override {
     return step<std::vector<ShardIndex>>([&] { return real_->find(stripe); });
@@ -101,6 +105,7 @@ class FaultTarget final : public Target {
   std::shared_ptr<FaultPlan> plan_;
   std::atomic<bool> missing_ = false;
   std::optional<ErrorCode> put_error_;
+  std::optional<ErrorCode> list_error_;
   std::optional<uint64_t> tear_at_;
   std::atomic<uint64_t> puts_ = 0;
 };
