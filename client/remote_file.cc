@@ -327,8 +327,11 @@ class RemoteFile final : public File, public Recoverable {
   static constexpr size_t kMostBehind = 64;
   static constexpr size_t kMostBehindBytes = 96 * 1024;  // of messages: they fit in the queue to the service
 
+  // Not under locks: a write whose lock is lost is said again under another, and would then lie over those
+  // that the caller made after it.
   bool may_write_behind() const {
-    return core_.lane.usable() && core_.lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
+    return core_.lane.usable() && core_.lane.records_at_once() && !target_.settings.takes_locks() &&
+           handle_.access != AccessMode::kReadOnly;
   }
 
   Result<uint64_t> write_behind(std::vector<Batch> plan) {
@@ -490,43 +493,44 @@ class RemoteFile final : public File, public Recoverable {
 
   void send_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, int attempts,
                  Finished finished) {
-    with_lock(batch, /*write=*/false, finished,
-              [this, &batch, &buffer, &sums, attempts, finished](LockUse use) {
-                wire::ReadT ask;
-                ask.handle = handle_.handle;
-                ask.secret = handle_.secret;
-                ask.extents = protocol::to_wire(batch.extents);
-                ask.mapped = core_.lane.usable();
-                ask.release = std::exchange(spent_pins_, {});
-                // Without the lane, the buffer is there; with it, it may not have been needed.
-                if (buffer.span.empty() && !ask.mapped) buffer = Buffer(batch, /*in_place=*/false);
-                std::shared_ptr<transport::ExposedMemory> exposed;
-                if (batch.bytes > protocol::kMaxInlineBytes && !buffer.span.empty()) {
-                  auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
-                  if (!memory) return finished(fail(memory.error()));
-                  exposed = std::move(*memory);
-                  ask.destination = to_wire(exposed->remote());
-                }
-                core_.session.call(std::move(ask), [this, &batch, &buffer, &sums, attempts, finished, exposed,
-                                                    use](Result<Answer> answer) mutable {
-                  exposed.reset();
-                  use.hold.reset();
-                  auto read = answer ? Core::body_of<wire::ReadDoneT>(*answer)
-                                     : Result<wire::ReadDoneT>(fail(answer.error()));
-                  auto bytes =
-                      read ? take_answer(batch, buffer, sums, *read) : Result<uint64_t>(fail(read.error()));
-                  if (bytes || attempts <= 1) return finished(std::move(bytes));
-                  if (bytes.error().code == ErrorCode::kUnsupported && buffer.span.empty()) {
-                    // Part of it has left the hot tier: the service gathers it.
-                    cold_ = true;
-                    buffer = Buffer(batch, /*in_place=*/false);
-                    return send_read(batch, buffer, sums, attempts - 1, finished);
-                  }
-                  if (bytes.error().code == ErrorCode::kConflict)
-                    return send_read(batch, buffer, sums, attempts - 1, finished);
-                  finished(std::move(bytes));
-                });
-              });
+    with_lock(batch, /*write=*/false, finished, [=, this, &batch, &buffer, &sums](LockUse use) {
+      ask_read(batch, buffer, sums, attempts, use, finished);
+    });
+  }
+
+  void ask_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, int attempts, LockUse use,
+                Finished finished) {
+    wire::ReadT ask;
+    ask.handle = handle_.handle;
+    ask.secret = handle_.secret;
+    ask.extents = protocol::to_wire(batch.extents);
+    ask.mapped = core_.lane.usable();
+    ask.release = std::exchange(spent_pins_, {});
+    // Without the lane, the buffer is there; with it, it may not have been needed.
+    if (buffer.span.empty() && !ask.mapped) buffer = Buffer(batch, /*in_place=*/false);
+    std::shared_ptr<transport::ExposedMemory> exposed;
+    if (batch.bytes > protocol::kMaxInlineBytes && !buffer.span.empty()) {
+      auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
+      if (!memory) return finished(fail(memory.error()));
+      exposed = std::move(*memory);
+      ask.destination = to_wire(exposed->remote());
+    }
+    core_.session.call(std::move(ask), [=, this, &batch, &buffer, &sums](Result<Answer> answer) mutable {
+      exposed.reset();
+      auto read =
+          answer ? Core::body_of<wire::ReadDoneT>(*answer) : Result<wire::ReadDoneT>(fail(answer.error()));
+      auto bytes = read ? take_answer(batch, buffer, sums, *read) : Result<uint64_t>(fail(read.error()));
+      if (!bytes && attempts > 1 && bytes.error().code == ErrorCode::kUnsupported && buffer.span.empty()) {
+        // Part of it has left the hot tier: the service gathers it, under the same lock.
+        cold_ = true;
+        buffer = Buffer(batch, /*in_place=*/false);
+        return ask_read(batch, buffer, sums, attempts - 1, use, finished);
+      }
+      use.hold.reset();
+      if (!bytes && attempts > 1 && bytes.error().code == ErrorCode::kConflict)
+        return send_read(batch, buffer, sums, attempts - 1, finished);
+      finished(std::move(bytes));
+    });
   }
 
   Result<uint64_t> take_answer(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,

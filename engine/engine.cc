@@ -188,7 +188,9 @@ class EngineImpl final : public Engine {
 
   void dispatch(const Request& request, const Message& message) {
     const protocol::Body& body = message->body;
-    if (body.type != wire::Body::Recover) locks_.recovery_is_over_for(request.session);
+    // What a client comes back with, in any order; the first that is something else comes after all of it.
+    const bool comes_back = body.type == wire::Body::Recover || body.type == wire::Body::Reclaim;
+    if (!comes_back) locks_.recovery_is_over_for(request.session);
     switch (body.type) {
       case wire::Body::Renew:
         return context_.answer(request, wire::DoneT{});
@@ -222,8 +224,9 @@ class EngineImpl final : public Engine {
       case wire::Body::Read:
         return reader_.read(request, message);
       case wire::Body::Release:
+        // Asked again it changes nothing: its answer takes no place among those that are kept.
         reader_.release(request.session, body.AsRelease()->pins);
-        return context_.answer(request, wire::DoneT{});
+        return context_.answer_once(request, done());
       case wire::Body::Size:
         return files_.size(request, *body.AsSize());
       case wire::Body::Resize:
@@ -264,9 +267,15 @@ class EngineImpl final : public Engine {
     count_sessions();
   }
 
+  static protocol::Body done() {
+    protocol::Body body;
+    body.Set(wire::DoneT{});
+    return body;
+  }
+
   void count_sessions() {
     context_.session_count = context_.sessions.size();
-    context_.client_count = context_.sessions.peers().size();
+    context_.client_count = context_.sessions.connected();
   }
 
   void tick() {

@@ -50,6 +50,7 @@ class Sessions {
   void remove(SessionId id);
   std::vector<SessionId> expired(uint64_t now_ms) const;
   size_t size() const { return sessions_.size(); }
+  size_t connected() const { return by_peer_.size(); }
   std::vector<transport::PeerId> peers() const;
 
   // Keeps an answer for the case that the request is asked again.

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/support/file_access.h"
 #include "tests/support/mini_service.h"
 
 extern char** environ;
@@ -62,19 +63,11 @@ class LockLoss : public ::testing::Test {
 };
 
 Result<uint64_t> put(File& file, uint64_t at, std::byte byte, size_t bytes = 512) {
-  const std::vector<std::byte> data(bytes, byte);
-  const Extent extent = Extent::at(Offset(at), Length(bytes));
-  const client::ConstPiece piece{data.data(), data.size()};
-  return file.write({&extent, 1}, {&piece, 1});
+  return testing::put(file, at, std::vector<std::byte>(bytes, byte));
 }
 
 std::byte get(File& file, uint64_t at) {
-  std::byte byte{0xff};
-  const Extent extent = Extent::at(Offset(at), Length(1));
-  const client::Piece piece{&byte, 1};
-  const auto read = file.read({&extent, 1}, {&piece, 1});
-  EXPECT_TRUE(read) << read.error().message;
-  return byte;
+  return testing::get(file, at, 1).at(0);
 }
 
 TEST_F(LockLoss, a_lock_held_over_a_restart_of_the_service_keeps_others_out_until_it_is_given_back) {
@@ -105,10 +98,7 @@ TEST_F(LockLoss, ten_thousand_locks_go_on_over_a_restart_and_none_is_taken_anew)
   constexpr uint64_t kLocks = 10'000;
   const std::string stats = (service_.pool() / "stats").string();
   ASSERT_EQ(::setenv("SLUICE_STATS", stats.c_str(), 1), 0);
-  // One write at a time: those that go on behind the caller ask for locks that are on their way already.
-  ASSERT_EQ(::setenv("SLUICE_LANE", "remote", 1), 0);
   const auto client = connect();
-  ::unsetenv("SLUICE_LANE");
   auto file = open(client, "lockahead");
   for (uint64_t i = 0; i < kLocks; ++i) ASSERT_TRUE(put(*file, i * 1024, std::byte{1}));
   service_.stop();

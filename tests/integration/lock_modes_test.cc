@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "base/rng.h"
+#include "tests/support/file_access.h"
 #include "tests/support/mini_service.h"
 
 namespace sluice {
@@ -17,27 +20,13 @@ namespace {
 using client::Client;
 using client::File;
 using client::OpenOptions;
+using testing::get;
 using ::testing::HasSubstr;
 using testing::MiniService;
+using testing::put;
 
 constexpr uint64_t kPiece = 64 * 1024;
 constexpr uint64_t kPieces = 24;
-
-Result<uint64_t> put(File& file, uint64_t at, std::span<const std::byte> data) {
-  const Extent extent = Extent::at(Offset(at), Length(data.size()));
-  const client::ConstPiece piece{data.data(), data.size()};
-  return file.write({&extent, 1}, {&piece, 1});
-}
-
-std::vector<std::byte> get(File& file, uint64_t at, size_t bytes) {
-  std::vector<std::byte> data(bytes);
-  const Extent extent = Extent::at(Offset(at), Length(bytes));
-  const client::Piece piece{data.data(), data.size()};
-  auto read = file.read({&extent, 1}, {&piece, 1});
-  EXPECT_TRUE(read) << read.error().message;
-  data.resize(read ? *read : 0);
-  return data;
-}
 
 std::string hint_of(const File& file, const std::string& name) {
   for (const auto& [hint, value] : file.effective_hints()) {
@@ -139,6 +128,30 @@ TEST_P(CoherentModes, members_of_one_job_see_whole_writes_of_each_other) {
         << "a torn write";
   }
   writer.join();
+}
+
+// Each write of a job lies over the ones before it, also when its lock went to somebody else in between.
+TEST_P(LockModes, the_writes_of_one_job_keep_their_order_while_another_takes_its_locks) {
+  const auto one = connect();
+  const auto two = connect();
+  auto mine = open(one, GetParam());
+  auto theirs = open(two, GetParam());
+  ASSERT_TRUE(mine && theirs);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    const std::vector<std::byte> data(100, std::byte{0xff});
+    while (!over) ASSERT_TRUE(put(*theirs, 50, data));
+  });
+  std::vector<std::byte> data(100);
+  for (int i = 0; i < 300; ++i) {
+    std::ranges::fill(data, static_cast<std::byte>(i));
+    ASSERT_TRUE(put(*mine, 0, data));
+    if (i % 10 == 9) {
+      ASSERT_EQ(get(*mine, 0, 100), data) << i;
+    }
+  }
+  over = true;
+  other.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LockModes, ::testing::Values("standard", "group", "lockahead", "auto"));

@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "client/service.h"
+#include "tests/support/file_access.h"
 #include "tests/support/mini_service.h"
 
 namespace sluice {
@@ -25,7 +26,10 @@ using client::AccessMode;
 using client::Client;
 using client::File;
 using client::OpenOptions;
+using testing::get;
 using testing::MiniService;
+using testing::pattern;
+using testing::put;
 
 constexpr uint64_t kMiB = 1024 * 1024;
 
@@ -34,30 +38,6 @@ OpenOptions creating() {
   options.access = AccessMode::kReadWrite;
   options.create = true;
   return options;
-}
-
-std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
-  SeededRng rng(seed);
-  std::vector<std::byte> data(bytes);
-  for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
-  return data;
-}
-
-Result<uint64_t> put(File& file, uint64_t at, std::span<const std::byte> data) {
-  const Extent extent = Extent::at(Offset(at), Length(data.size()));
-  const client::ConstPiece piece{data.data(), data.size()};
-  return file.write({&extent, 1}, {&piece, 1});
-}
-
-// What the file holds there, cut to what it has.
-std::vector<std::byte> get(File& file, uint64_t at, size_t bytes) {
-  std::vector<std::byte> data(bytes);
-  const Extent extent = Extent::at(Offset(at), Length(bytes));
-  const client::Piece piece{data.data(), data.size()};
-  auto read = file.read({&extent, 1}, {&piece, 1});
-  EXPECT_TRUE(read) << read.error().message;
-  data.resize(read ? *read : 0);
-  return data;
 }
 
 class ServiceTest : public ::testing::Test {
