@@ -81,17 +81,7 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   }
 
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done) {
-    const auto access = write ? lockmgr::LockMode::kPw : lockmgr::LockMode::kPr;
-    const auto asked = std::chrono::steady_clock::now();
-    const auto at_once = std::make_shared<bool>(true);
-    cache_.acquire(container, extent, access,
-                   [this, container, asked, at_once, done = std::move(done)](Result<lockmgr::LockUse> use) {
-                     if (!*at_once) note_wait(container, std::chrono::steady_clock::now() - asked);
-                     if (!use) return done(fail(use.error()));
-                     const uint64_t id = use->token().handle.value;
-                     done(LockUse{id, std::make_shared<lockmgr::LockUse>(std::move(*use))});
-                   });
-    *at_once = false;
+    take(&lockmgr::LockCache::acquire, container, extent, write, std::move(done));
   }
 
   void expect(ContainerId container, std::span<const Extent> writes) { cache_.expect(container, writes); }
@@ -203,6 +193,20 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     uint64_t count = 0;
     uint64_t us = 0;
   };
+  void take(decltype(&lockmgr::LockCache::acquire) how, ContainerId container, Extent extent, bool write,
+            std::function<void(Result<LockUse>)> done) {
+    const auto access = write ? lockmgr::LockMode::kPw : lockmgr::LockMode::kPr;
+    const auto asked = std::chrono::steady_clock::now();
+    const auto at_once = std::make_shared<bool>(true);
+    (cache_.*how)(container, extent, access,
+                  [this, container, asked, at_once, done = std::move(done)](Result<lockmgr::LockUse> use) {
+                    if (!*at_once) note_wait(container, std::chrono::steady_clock::now() - asked);
+                    if (!use) return done(fail(use.error()));
+                    const uint64_t id = use->token().handle.value;
+                    done(LockUse{id, std::make_shared<lockmgr::LockUse>(std::move(*use))});
+                  });
+    *at_once = false;
+  }
   void note_wait(ContainerId container, std::chrono::steady_clock::duration waited) {
     Waits& waits = waits_[container];
     ++waits.count;
@@ -241,7 +245,7 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
 
   void ask(uint64_t id) {
     const Held& mine = *find_held(id);
-    acquire(mine.container, mine.extent, mine.exclusive, [this, id](Result<LockUse> use) {
+    const auto granted = [this, id](Result<LockUse> use) {
       const auto at = find_held(id);
       auto done = std::exchange(at->done, nullptr);
       if (use) {
@@ -251,7 +255,8 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
       held_.erase(at);
       done(fail(use.error()));
       serve_waiting();
-    });
+    };
+    take(&lockmgr::LockCache::hold, mine.container, mine.extent, mine.exclusive, granted);
   }
 
   // A part of the locks of one container, on its way with the recovery of the files.

@@ -35,6 +35,7 @@ LockUse& LockUse::operator=(LockUse&& other) noexcept {
   cache_ = std::exchange(other.cache_, nullptr);
   container_ = other.container_;
   entry_ = other.entry_;
+  holds_ = other.holds_;
   return *this;
 }
 
@@ -43,7 +44,7 @@ LockToken LockUse::token() const {
 }
 
 void LockUse::end() {
-  if (cache_ != nullptr) std::exchange(cache_, nullptr)->end_use(entry_);
+  if (cache_ != nullptr) std::exchange(cache_, nullptr)->end_use(entry_, holds_);
 }
 
 LockCache::LockCache(const Clock& clock, LockRequester& requester, LockFlusher& flusher, Options options)
@@ -63,11 +64,16 @@ void LockCache::use_strategy(ContainerId container, std::unique_ptr<LockStrategy
   file(container).strategy = std::move(strategy);
 }
 
-uint32_t LockCache::find_covering(const File& file, const Extent& extent, LockMode access) const {
+bool LockCache::serves(const Entry& entry, const Need& need) {
+  // A group's lock lets its other members in.
+  if (need.holds) return !entry.revoked && mode_covers(entry.mode, entry.group, need.access, GroupId(0));
+  return (!entry.revoked || entry.holds > 0) && mode_permits(entry.mode, need.access);
+}
+
+uint32_t LockCache::find_serving(const File& file, const Need& need) const {
   uint32_t found = kNoEntry;
-  file.held.visit_containing(extent, [&](uint32_t index, IntervalTree::Party) {
-    const Entry& entry = entries_[index];
-    if (!entry.revoked && mode_permits(entry.mode, access)) found = index;
+  file.held.visit_containing(need.extent, [&](uint32_t index, IntervalTree::Party) {
+    if (serves(entries_[index], need)) found = index;
     return found == kNoEntry;
   });
   return found;
@@ -75,32 +81,43 @@ uint32_t LockCache::find_covering(const File& file, const Extent& extent, LockMo
 
 void LockCache::acquire(ContainerId container, Extent extent, LockMode access, Acquired done) {
   SLUICE_ASSERT(extent.valid() && !extent.empty() && access != LockMode::kGroup);
+  const Need need{extent, access};
   File& of = file(container);
   of.dropped = false;
   ++of.counts.acquires;
-  const bool held = find_covering(of, extent, access) != kNoEntry;
+  const bool held = find_serving(of, need) != kNoEntry;
   const LockPlan plan = of.strategy->plan(extent, access, held);
   SLUICE_ASSERT(!plan.lock || (plan.extent.contains(extent) && mode_permits(plan.mode, access)));
   if (!plan.lock || held) ++of.counts.from_cache;
   if (!plan.lock) return done(LockUse(container));
   give_back_unused(container, plan.unwanted);
-  Waiter waiter{extent, access, plan.mode, plan.group, plan.extent, plan.expand, std::move(done)};
-  const uint32_t index = find_covering(of, extent, access);
+  Waiter waiter{need, plan.mode, plan.group, plan.extent, plan.expand, std::move(done)};
+  const uint32_t index = find_serving(of, need);
   if (index == kNoEntry) {
     serve(container, std::move(waiter));
     send_ahead(container, plan.mode, plan.group, plan.ahead, {});
     return;
   }
-  LockUse use = begin_use(index, access);
+  LockUse use = begin_use(index, need);
   send_ahead(container, plan.mode, plan.group, plan.ahead, {});
   waiter.done(std::move(use));
 }
 
+void LockCache::hold(ContainerId container, Extent extent, LockMode access, Acquired done) {
+  SLUICE_ASSERT(extent.valid() && !extent.empty() && access != LockMode::kGroup);
+  File& of = file(container);
+  of.dropped = false;
+  ++of.counts.acquires;
+  const Need need{extent, access, true};
+  if (find_serving(of, need) != kNoEntry) ++of.counts.from_cache;
+  serve(container, {need, access, GroupId(0), extent, true, std::move(done)});
+}
+
 void LockCache::serve(ContainerId container, Waiter waiter) {
   File& of = file(container);
-  const uint32_t held = find_covering(of, waiter.extent, waiter.access);
-  if (held != kNoEntry) return waiter.done(begin_use(held, waiter.access));
-  if (Pending* ahead = find_asked(of, waiter.extent, waiter.access)) {
+  const uint32_t held = find_serving(of, waiter.need);
+  if (held != kNoEntry) return waiter.done(begin_use(held, waiter.need));
+  if (Pending* ahead = find_asked(of, waiter.need.extent, waiter.need.access)) {
     ahead->waiters.push_back(std::move(waiter));
   } else {
     ask(container, std::move(waiter));
@@ -290,7 +307,7 @@ void LockCache::answer_waiters(Pending& pending, const ExtentAnswer& answer) {
   }
   // All uses begin before any callback can end one.
   std::vector<LockUse> uses;
-  for (const Waiter& w : pending.waiters) uses.push_back(begin_use(index, w.access));
+  for (const Waiter& w : pending.waiters) uses.push_back(begin_use(index, w.need));
   if (answer.answer == LockAnswer::kGranted) absorb(index);
   for (size_t i = 0; i < uses.size(); ++i) pending.waiters[i].done(std::move(uses[i]));
 }
@@ -346,22 +363,24 @@ uint32_t LockCache::add_entry(const LockAsk& ask, const Extent& asked, const Ext
   return index;
 }
 
-LockUse LockCache::begin_use(uint32_t index, LockMode access) {
+LockUse LockCache::begin_use(uint32_t index, const Need& need) {
   end_idle(index);
   Entry& entry = entries_[index];
-  SLUICE_ASSERT(entry.live && !entry.revoked);
+  SLUICE_ASSERT(entry.live && (!entry.revoked || entry.holds > 0));
   entry.closing = false;
   entry.used = true;
-  entry.written = entry.written || access == LockMode::kPw;
+  entry.written = entry.written || need.access == LockMode::kPw;
   ++entry.users;
+  entry.holds += need.holds ? 1 : 0;
   ++uses_;
-  return LockUse(this, entry.container, index);
+  return LockUse(this, entry.container, index, need.holds);
 }
 
-void LockCache::end_use(uint32_t index) {
+void LockCache::end_use(uint32_t index, bool holds) {
   Entry& entry = entries_[index];
-  SLUICE_ASSERT(entry.users > 0);
+  SLUICE_ASSERT(entry.users > 0 && (!holds || entry.holds > 0));
   --entry.users;
+  entry.holds -= holds ? 1 : 0;
   --uses_;
   if (entry.users > 0) return;
   if (entry.live) {

@@ -74,12 +74,13 @@ class LockUse {
 
  private:
   friend class LockCache;
-  LockUse(LockCache* cache, ContainerId container, uint32_t entry)
-      : cache_(cache), container_(container), entry_(entry) {}
+  LockUse(LockCache* cache, ContainerId container, uint32_t entry, bool holds)
+      : cache_(cache), container_(container), entry_(entry), holds_(holds) {}
 
   LockCache* cache_ = nullptr;
   ContainerId container_;
   uint32_t entry_ = 0;
+  bool holds_ = false;
 };
 
 // The locks that a client holds.
@@ -91,15 +92,13 @@ class LockUse {
 // Promised:
 // - A use is given only under a lock that the server granted and has not asked back, that contains the access
 //   and permits its mode.
-// - After a revoke no new use begins. When the last one has ended, what was written under the lock is
-// flushed,
-//   then the lock is released. A lock that nothing was written under is released at once.
+// - After a revoke no new use begins, but for accesses inside a lock that is held by hold(). When the last one
+//   has ended, what was written under the lock is flushed, then the lock is released. A lock that nothing was
+//   written under is released at once.
 // - Locks without users are kept for later accesses, up to max_idle_locks and max_idle_ms, least recently
-// used
-//   first out.
+//   used first out.
 // - A lock that a newer, larger one makes useless is released without a flush: the larger one protects what
-// was
-//   written.
+//   was written.
 // - An extent asked for ahead that is dropped is not held; nothing else changes. An acquire that is inside an
 //   extent asked for ahead waits for that answer, and asks itself when it was dropped.
 //
@@ -124,6 +123,10 @@ class LockCache {
 
   // `access` is kPr for reading, kPw for writing. The extent must not be empty.
   void acquire(ContainerId container, Extent extent, LockMode access, Acquired done);
+  // A lock that keeps other clients out while its use lives, whatever the strategy: under mode none and in a
+  // group too. kPr keeps out who holds kPw. This client's own accesses inside it go on under it also when it
+  // is asked back, so that they never wait for somebody who waits for it.
+  void hold(ContainerId container, Extent extent, LockMode access, Acquired done);
   // Asks for exactly these extents without waiting for anybody. `done` may be empty. Extents that are held,
   // or asked for ahead and not yet answered, are not asked again, and are left out of what `done` hears.
   void ask_ahead(ContainerId container, LockMode mode, std::span<const Extent> extents, AskedAhead done);
@@ -176,19 +179,25 @@ class LockCache {
     uint64_t serial = 0;  // tells this lock from the next one in its place
     uint64_t idle_since_ms = 0;
     uint32_t users = 0;
+    uint32_t holds = 0;  // of the users: those by hold()
     bool live = false;  // false: a free place, or a lost lock that is still in use
     bool ordinary = true;
     bool used = false;     // since it was granted
-    bool revoked = false;  // by the server: no new users
+    bool revoked = false;  // by the server: no new users but those inside a hold
     bool closing = false;  // by ourselves: a new user brings it back
     bool written = false;  // since the last flush began
     bool flushing = false;
     bool idle = false;  // is in idle_, at `place`
     std::list<uint32_t>::iterator place;
   };
-  struct Waiter {
+  // What an acquire or a hold needs of a lock.
+  struct Need {
     Extent extent;
     LockMode access;
+    bool holds = false;
+  };
+  struct Waiter {
+    Need need;
     // What to ask for when it is not held.
     LockMode mode;
     GroupId group;
@@ -212,7 +221,8 @@ class LockCache {
 
   File& file(ContainerId container);
   void forget_file_if_done(ContainerId container);
-  uint32_t find_covering(const File& file, const Extent& extent, LockMode access) const;
+  uint32_t find_serving(const File& file, const Need& need) const;
+  static bool serves(const Entry& entry, const Need& need);
   bool held_or_asked(const File& file, LockMode mode, GroupId group, const Extent& extent) const;
   Pending* find_asked(const File& file, const Extent& extent, LockMode access);
   void send(const LockAsk& ask);
@@ -229,8 +239,8 @@ class LockCache {
   void end_asked(const Pending& pending);
 
   uint32_t add_entry(const LockAsk& ask, const Extent& asked, const ExtentAnswer& answer);
-  LockUse begin_use(uint32_t index, LockMode access);
-  void end_use(uint32_t index);
+  LockUse begin_use(uint32_t index, const Need& need);
+  void end_use(uint32_t index, bool holds);
   void settle(uint32_t index);
   void start_flush(uint32_t index);
   void make_idle(uint32_t index);

@@ -64,6 +64,11 @@ class LockCacheTest : public testing::Test {
                    [got](Result<LockUse> use) { got->result.emplace(std::move(use)); });
     return got;
   }
+  std::shared_ptr<Got> take_hold(Extent extent, LockMode access = LockMode::kPw) {
+    auto got = std::make_shared<Got>();
+    cache_.hold(kFile, extent, access, [got](Result<LockUse> use) { got->result.emplace(std::move(use)); });
+    return got;
+  }
   void grant(Extent extent, uint64_t handle, LockAnswer answer = LockAnswer::kGranted) {
     const LockAsk ask = wire_.asked.back();
     cache_.on_answer(ask.id, kFile, {{answer, LockBlocker::kNone, LockHandle(handle), extent, ask.mode}});
@@ -109,6 +114,47 @@ TEST_F(LockCacheTest, mode_none_answers_at_once_with_the_null_token) {
   EXPECT_EQ(got->token().handle, kNoLock);
   EXPECT_EQ(got->token().container, kFile);
   EXPECT_THAT(wire_.asked, IsEmpty());
+}
+
+TEST_F(LockCacheTest, a_hold_asks_for_a_lock_under_mode_none_and_beside_a_groups_lock) {
+  cache_.use_strategy(kFile, std::make_unique<NoneStrategy>());
+  const auto alone = take_hold(ext(0, 10));
+  EXPECT_FALSE(alone->result);
+  ASSERT_THAT(wire_.asked, SizeIs(1));
+  EXPECT_EQ(wire_.asked[0].mode, LockMode::kPw);
+  grant(ext(0, 10), 7);
+  ASSERT_TRUE(alone->ok());
+
+  cache_.use_strategy(kFile, std::make_unique<GroupStrategy>(GroupId(5)));
+  const auto member = acquire(ext(20, 30));
+  grant(kWhole, 8);
+  ASSERT_TRUE(member->ok());
+  const auto held = take_hold(ext(20, 30), LockMode::kPr);
+  EXPECT_FALSE(held->result) << "the group's lock lets its other members in";
+  EXPECT_EQ(wire_.asked.back().mode, LockMode::kPr);
+  EXPECT_EQ(wire_.asked.back().group, GroupId(0));
+  grant(ext(20, 30), 9);
+  ASSERT_TRUE(held->ok());
+  EXPECT_EQ(held->token().handle, LockHandle(9));
+}
+
+TEST_F(LockCacheTest, accesses_inside_a_hold_go_on_under_it_when_it_is_asked_back) {
+  const auto held = take_hold(ext(0, 100));
+  grant(ext(0, 100), 7);
+  ASSERT_TRUE(held->ok());
+  cache_.on_revoke(kFile, LockHandle(7));
+  const auto inside = acquire(ext(10, 20));
+  ASSERT_TRUE(inside->ok()) << "it would wait for who waits for this very lock";
+  EXPECT_EQ(inside->token().handle, LockHandle(7));
+  const auto next = take_hold(ext(0, 100));
+  EXPECT_FALSE(next->result) << "another hold begins behind who waits";
+  held->end();
+  EXPECT_FALSE(acquire(ext(10, 20))->result) << "no new use after the hold";
+  EXPECT_THAT(wire_.released, IsEmpty());
+  inside->end();
+  flusher_.finish();
+  EXPECT_THAT(wire_.released, ElementsAre(LockHandle(7)));
+  cache_.session_lost();
 }
 
 TEST_F(LockCacheTest, accesses_inside_a_pending_request_share_its_answer) {

@@ -123,7 +123,7 @@ class Store final : public ObjectStore {
   const std::unique_ptr<MetaStore> metastore_;
   StripeIo io_;
   StripeTable stripes_;
-  std::set<StripeId> kept_;  // by collect_orphans(): they may lie on targets that were missing then
+  std::set<StripeId> unfound_;  // of those that collect_orphans() keeps: all of it was on missing targets
   // heal()'s: targets compared since they came up, and those that were said not to take their shards.
   std::set<TargetId> compared_;
   std::set<TargetId> unhealed_;
@@ -346,13 +346,14 @@ Result<uint64_t> Store::collect_orphans(const std::set<StripeId>& keep) {
   auto unreadable = load_all();
   if (!unreadable) return fail_with_context("no orphans are collected", unreadable.error());
   for (const StripeId stripe : keep) {
-    if (auto pin = pin_stripe(stripe); !pin)
+    if (auto pin = pin_stripe(stripe); !pin) {
       log::warn("a staged stripe cannot be found: {}", pin.error().message);
+      unfound_.insert(stripe);
+    }
     stripes_.hold(stripe);
   }
   stripes_.remove_doomed();
-  kept_ = keep;
-  Collection collection{kept_, *std::move(unreadable), {}};
+  Collection collection{unfound_, *std::move(unreadable), {}};
   for (const auto& target : targets_) {
     auto collected = collect_from(*target, collection);
     if (collected) continue;
@@ -447,7 +448,7 @@ Result<ScrubReport> Store::scrub() {
 Result<> Store::compare(Target& target) {
   auto unreadable = load_all();
   if (!unreadable) return fail(unreadable.error());
-  Collection collection{kept_, *std::move(unreadable), {}};
+  Collection collection{unfound_, *std::move(unreadable), {}};
   if (auto ok = collect_from(target, collection); !ok) return ok;
   const auto names = target.list();
   if (!names) return fail(names.error());

@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "client/client.h"
+#include "tests/support/file_access.h"
 
 namespace sluice {
 namespace {
@@ -23,16 +24,12 @@ using client::AccessMode;
 using client::Client;
 using client::File;
 using Bytes = std::vector<std::byte>;
+using testing::get;
+using testing::pattern;
+using testing::put;
 
 constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kBlock = 64 * 1024;
-
-Bytes pattern(size_t bytes, uint64_t seed) {
-  SeededRng rng(seed);
-  Bytes data(bytes);
-  for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
-  return data;
-}
 
 // With the hot tier on a disk, where a write waits for its answer, and in memory, where it does not.
 enum class Medium { kDisk, kMemory };
@@ -93,20 +90,6 @@ class LaneTest : public ::testing::TestWithParam<Medium> {
     options.access = AccessMode::kReadWrite;
     options.create = true;
     return options;
-  }
-  static Result<uint64_t> put(File& file, uint64_t at, const Bytes& data) {
-    const Extent extent = Extent::at(Offset(at), Length(data.size()));
-    const client::ConstPiece piece{data.data(), data.size()};
-    return file.write({&extent, 1}, {&piece, 1});
-  }
-  static Bytes get(File& file, uint64_t at, size_t bytes) {
-    Bytes data(bytes);
-    const Extent extent = Extent::at(Offset(at), Length(bytes));
-    const client::Piece piece{data.data(), data.size()};
-    auto read = file.read({&extent, 1}, {&piece, 1});
-    EXPECT_TRUE(read) << read.error().message;
-    data.resize(read.value_or(0));
-    return data;
   }
 
   std::optional<TemporaryDirectory> directory_;

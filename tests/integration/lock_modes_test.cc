@@ -130,6 +130,47 @@ TEST_P(CoherentModes, members_of_one_job_see_whole_writes_of_each_other) {
   writer.join();
 }
 
+// Under a held lock an access of many requests is one, for all who hold one too. Whoever holds it is not kept
+// waiting by those who wait for it.
+TEST_P(LockModes, what_is_done_under_a_held_lock_is_whole_for_the_other_members) {
+  constexpr uint64_t kRuns = 6000;  // of 4 bytes, 8 apart: more than one request
+  constexpr unsigned kMembers = 3;
+  constexpr unsigned kRounds = 15;
+  const Extent all = Extent::at(Offset(0), Length(kRuns * 8));
+  std::vector<Extent> runs;
+  for (uint64_t i = 0; i < kRuns; ++i) runs.push_back(Extent::at(Offset(i * 8), Length(4)));
+  std::vector<std::shared_ptr<Client>> clients{connect()};
+  std::vector<std::unique_ptr<File>> files;
+  files.push_back(open(clients[0], GetParam()));
+  ASSERT_TRUE(files[0]);
+  ASSERT_TRUE(put(*files[0], 0, std::vector<std::byte>(kRuns * 8)));
+  for (unsigned i = 1; i < kMembers; ++i) {
+    clients.push_back(connect());
+    files.push_back(clients[i]->attach(files[0]->share()).value());
+  }
+  const auto work = [&](unsigned member) {
+    File& file = *files[member];
+    std::vector<std::byte> data(kRuns * 4);
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const bool writes = (round + member) % 2 == 0;
+      const auto lock = file.lock(all, writes);
+      ASSERT_TRUE(lock) << lock.error().message;
+      std::fill(data.begin(), data.end(), static_cast<std::byte>(1 + round * kMembers + member));
+      const client::Piece piece{data.data(), data.size()};
+      const client::ConstPiece same{data.data(), data.size()};
+      const auto moved = writes ? file.write(runs, {&same, 1}) : file.read(runs, {&piece, 1});
+      ASSERT_TRUE(moved) << moved.error().message;
+      ASSERT_EQ(*moved, data.size());
+      ASSERT_TRUE(file.unlock(*lock));
+      EXPECT_EQ(std::count(data.begin(), data.end(), data[0]), static_cast<ptrdiff_t>(data.size()))
+          << "a read of two writes";
+    }
+  };
+  std::vector<std::thread> members;
+  for (unsigned i = 0; i < kMembers; ++i) members.emplace_back(work, i);
+  for (auto& member : members) member.join();
+}
+
 // Each write of a job lies over the ones before it, also when its lock went to somebody else in between.
 TEST_P(LockModes, the_writes_of_one_job_keep_their_order_while_another_takes_its_locks) {
   const auto one = connect();
@@ -154,7 +195,7 @@ TEST_P(LockModes, the_writes_of_one_job_keep_their_order_while_another_takes_its
   other.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LockModes, ::testing::Values("standard", "group", "lockahead", "auto"));
+INSTANTIATE_TEST_SUITE_P(All, LockModes, ::testing::Values("standard", "group", "lockahead", "none", "auto"));
 // Under group the job sees to consistency among its members, and so it does under auto when it is alone.
 INSTANTIATE_TEST_SUITE_P(All, CoherentModes, ::testing::Values("standard", "lockahead"));
 
