@@ -87,6 +87,8 @@ class Transport {
   virtual void disconnect(PeerId peer, const Error& reason) = 0;
 
   // Messages between two peers arrive in the order sent, whole, at most once; a lost one ends the connection.
+  // Over shared memory also those of different peers do: what was sent before another peer's sending began is
+  // told before that, unless the sender's queue was full.
   virtual Result<> send(PeerId peer, std::vector<std::byte> message) = 0;
 
   // Makes memory reachable. Bounded in number by the provider: kBusy when there is no more room.

@@ -314,7 +314,7 @@ class HostileShm : public HostilePeer {
  protected:
   struct Hello {
     uint64_t magic = 0x3148535345434C53;
-    uint64_t version = 1;
+    uint64_t version = 2;
   };
   UniqueFd connect_socket() const {
     const std::string path =

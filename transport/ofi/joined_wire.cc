@@ -7,10 +7,13 @@ namespace sluice::transport {
 // Tells the one above of an inner wire's links by their outer numbers.
 class JoinedWire::Events final : public WireEvents {
  public:
-  Events(WireEvents& above, uint64_t wire) : above_(above), wire_(wire) {}
+  // `before_frame` runs before each frame is told.
+  Events(WireEvents& above, uint64_t wire, std::function<void()> before_frame = {})
+      : above_(above), wire_(wire), before_frame_(std::move(before_frame)) {}
 
   void on_incoming_link(LinkId link) override { above_.on_incoming_link(outer(link)); }
   void on_frame(std::optional<LinkId> link, std::span<const std::byte> bytes) override {
+    if (before_frame_) before_frame_();
     above_.on_frame(link ? std::optional(outer(*link)) : std::nullopt, bytes);
   }
   void on_writable(LinkId link) override { above_.on_writable(outer(link)); }
@@ -24,6 +27,7 @@ class JoinedWire::Events final : public WireEvents {
 
   WireEvents& above_;
   const uint64_t wire_;
+  const std::function<void()> before_frame_;
 };
 
 JoinedWire::JoinedWire(std::unique_ptr<ShmWire> shm, MakeTcp make_tcp)
@@ -68,7 +72,8 @@ bool JoinedWire::poll(WireEvents& events) {
   Events shm_events(events, 0);
   bool any = shm_->poll(shm_events);
   if (tcp_) {
-    Events tcp_events(events, kTcp);
+    // What processes of this host said before it was sent is told before it.
+    Events tcp_events(events, kTcp, [&] { shm_->poll(shm_events); });
     any |= tcp_->poll(tcp_events);
   }
   return any;

@@ -83,10 +83,11 @@ RingPair::RingPair(std::byte* memory, size_t side)
   incoming_ = queues + (1 - side) * kRingBytes;
 }
 
-RingPair::Put RingPair::put(std::span<const std::byte> first, std::span<const std::byte> second) {
-  const auto length = static_cast<uint32_t>(first.size() + second.size());
-  SLUICE_ASSERT(length <= kRingRecordBytes);
-  const uint64_t record = padded(sizeof length + length);
+RingPair::Put RingPair::put(uint64_t ticket, std::span<const std::byte> first,
+                            std::span<const std::byte> second) {
+  const RecordHeader header{ticket, static_cast<uint32_t>(first.size() + second.size()), 0};
+  SLUICE_ASSERT(header.length <= kRingRecordBytes);
+  const uint64_t record = padded(sizeof header + header.length);
   const auto room = [&] {
     // A head beyond what was put would be nonsense of the other side's; the room is then taken for none.
     const uint64_t used = put_bytes_ - theirs().head.load();
@@ -98,9 +99,9 @@ RingPair::Put RingPair::put(std::span<const std::byte> first, std::span<const st
       return Put::kFull;  // looked again: the other side may have made room before it could see the flag
     mine().waiting.store(0);
   }
-  copy_in(outgoing_, put_bytes_, std::as_bytes(std::span(&length, 1)));
-  copy_in(outgoing_, put_bytes_ + sizeof length, first);
-  copy_in(outgoing_, put_bytes_ + sizeof length + first.size(), second);
+  copy_in(outgoing_, put_bytes_, std::as_bytes(std::span(&header, 1)));
+  copy_in(outgoing_, put_bytes_ + sizeof header, first);
+  copy_in(outgoing_, put_bytes_ + sizeof header + first.size(), second);
   put_bytes_ += record;
   mine().tail.store(put_bytes_);
   return Put::kDone;
@@ -110,19 +111,19 @@ bool RingPair::anything_to_take() const {
   return theirs().tail.load() != taken_bytes_;
 }
 
-Result<std::optional<size_t>> RingPair::take(std::byte* into) {
+Result<std::optional<RingPair::Record>> RingPair::take(std::byte* into) {
   const uint64_t available = theirs().tail.load() - taken_bytes_;
-  if (available == 0) return std::optional<size_t>();
+  if (available == 0) return std::optional<Record>();
   const auto nonsense = [] { return fail(ErrorCode::kProtocol, "the shared queue holds nonsense"); };
-  uint32_t length = 0;
-  if (available > kRingBytes || available < sizeof length) return nonsense();
-  copy_out(incoming_, taken_bytes_, std::as_writable_bytes(std::span(&length, 1)));
-  const uint64_t record = padded(sizeof length + uint64_t{length});
-  if (length > kRingRecordBytes || record > available) return nonsense();
-  copy_out(incoming_, taken_bytes_ + sizeof length, {into, length});
+  RecordHeader header{};
+  if (available > kRingBytes || available < sizeof header) return nonsense();
+  copy_out(incoming_, taken_bytes_, std::as_writable_bytes(std::span(&header, 1)));
+  const uint64_t record = padded(sizeof header + uint64_t{header.length});
+  if (header.length > kRingRecordBytes || record > available) return nonsense();
+  copy_out(incoming_, taken_bytes_ + sizeof header, {into, header.length});
   taken_bytes_ += record;
   mine().head.store(taken_bytes_);
-  return std::optional<size_t>(length);
+  return std::optional(Record{header.ticket, header.length});
 }
 
 bool RingPair::disarm_peer() {

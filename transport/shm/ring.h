@@ -18,7 +18,7 @@
 // before anyone looks into it. The memory is sealed against shrinking before it is mapped.
 //
 // Memory layout: two RingSide, then two times kRingBytes of queue. Side 0 is the one that made the link. A
-// record is a 4-byte length, the bytes, and padding to 8; it may wrap around the end.
+// record is a RecordHeader, the bytes, and padding to 8; it may wrap around the end.
 namespace sluice::transport {
 
 inline constexpr size_t kRingBytes = 256 * 1024;  // a power of two
@@ -39,6 +39,12 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 static_assert(sizeof(RingSide) == 6 * 64);
 
 inline constexpr size_t kRingMemoryBytes = 2 * sizeof(RingSide) + 2 * kRingBytes;
+
+struct RecordHeader {
+  uint64_t ticket;  // when it was put, by the receiver's clock (shm_wire.h); 0: without
+  uint32_t length;
+  uint32_t unused;
+};
 
 // Owns a shared mapping.
 class SharedMapping {
@@ -68,11 +74,18 @@ class RingPair {
 
   enum class Put { kDone, kFull };
   // Puts one record, of two pieces. kFull also asks for a bell when there is room.
-  Put put(std::span<const std::byte> first, std::span<const std::byte> second);
-  // Takes one record into `into`, which has kRingRecordBytes. Its length; nothing when the queue is empty;
-  // kProtocol when the other side has written nonsense.
-  Result<std::optional<size_t>> take(std::byte* into);
+  Put put(uint64_t ticket, std::span<const std::byte> first, std::span<const std::byte> second);
+  struct Record {
+    uint64_t ticket;
+    size_t length;
+  };
+  // Takes one record into `into`, which has kRingRecordBytes. Nothing when the queue is empty; kProtocol when
+  // the other side has written nonsense.
+  Result<std::optional<Record>> take(std::byte* into);
   bool anything_to_take() const;
+  // Bytes ever put by the other side, and ever taken by this one, as they are now.
+  uint64_t put_until_now() const { return theirs().tail.load(); }
+  uint64_t taken() const { return taken_bytes_; }
 
   // True when the other side sleeps and its bell must be rung now; it is rung by one putter only.
   bool disarm_peer();

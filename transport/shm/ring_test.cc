@@ -22,7 +22,7 @@ class Ring : public ::testing::Test {
     auto length = ring.take(record.data());
     EXPECT_TRUE(length.has_value());
     EXPECT_TRUE(length->has_value());
-    return {record.begin(), record.begin() + static_cast<ptrdiff_t>(**length)};
+    return {record.begin(), record.begin() + static_cast<ptrdiff_t>((*length)->length)};
   }
 
   SharedMapping memory = std::move(SharedMapping::create(kRingMemoryBytes)->first);
@@ -39,7 +39,7 @@ TEST_F(Ring, RecordsOfAnySizePassBothWaysInOrderAroundTheEnd) {
     for (uint64_t i = 0; passed < 2000; ++i) {
       auto bytes = pattern(rng.below(kRingRecordBytes + 1), i);
       const size_t cut = rng.below(bytes.size() + 1);
-      if (from->put(std::span(bytes).first(cut), std::span(bytes).subspan(cut)) == RingPair::Put::kDone) {
+      if (from->put(i + 1, std::span(bytes).first(cut), std::span(bytes).subspan(cut)) == RingPair::Put::kDone) {
         expected.push_back(std::move(bytes));
         if (rng.below(2) == 0) continue;
       }
@@ -58,13 +58,13 @@ TEST_F(Ring, RecordsOfAnySizePassBothWaysInOrderAroundTheEnd) {
 TEST_F(Ring, FullRingSaysSoAndTheWaiterIsToldOnce) {
   const std::vector<std::byte> bytes(1000);
   size_t count = 0;
-  while (a.put(bytes, {}) == RingPair::Put::kDone) ++count;
+  while (a.put(1, bytes, {}) == RingPair::Put::kDone) ++count;
   EXPECT_GT(count, kRingBytes / 1100);
   EXPECT_LE(count, kRingBytes / 1000);
   take(b);
   EXPECT_TRUE(b.peer_waited());
   EXPECT_FALSE(b.peer_waited());
-  EXPECT_EQ(a.put(bytes, {}), RingPair::Put::kDone);
+  EXPECT_EQ(a.put(1, bytes, {}), RingPair::Put::kDone);
 }
 
 TEST_F(Ring, SleeperIsRungOnce) {
@@ -81,15 +81,17 @@ TEST_F(Ring, NonsenseOfTheOtherSideIsRefused) {
     auto taken = b.take(record.data());
     return !taken.has_value() && taken.error().code == ErrorCode::kProtocol;
   };
-  const auto set_length = [&](uint32_t length) { std::memcpy(queue_of_a, &length, sizeof length); };
+  const auto set_length = [&](uint32_t length) {
+    std::memcpy(queue_of_a + offsetof(RecordHeader, length), &length, sizeof length);
+  };
   sides[0].tail.store(kRingBytes + 8);
   EXPECT_TRUE(refused()) << "more than fits";
   sides[0].tail.store(UINT64_MAX);
   EXPECT_TRUE(refused()) << "backwards";
-  sides[0].tail.store(3);
-  EXPECT_TRUE(refused()) << "less than a length";
+  sides[0].tail.store(8);
+  EXPECT_TRUE(refused()) << "less than a header";
   sides[0].tail.store(64);
-  set_length(61);
+  set_length(49);
   EXPECT_TRUE(refused()) << "a record longer than what is there";
   sides[0].tail.store(kRingBytes);
   set_length(kRingRecordBytes + 1);
@@ -97,18 +99,18 @@ TEST_F(Ring, NonsenseOfTheOtherSideIsRefused) {
   set_length(UINT32_MAX);
   EXPECT_TRUE(refused());
   sides[0].tail.store(64);
-  set_length(60);
+  set_length(48);
   EXPECT_FALSE(refused());
   // A consumer that claims to have taken what was never put gets nothing more.
   sides[0].head.store(1'000'000);
-  EXPECT_EQ(b.put(record, {}), RingPair::Put::kFull);
+  EXPECT_EQ(b.put(1, record, {}), RingPair::Put::kFull);
 }
 
 TEST_F(Ring, TwoThreadsLoseNothing) {
   constexpr uint32_t kRecords = 20'000;
   std::thread producer([&] {
     for (uint32_t i = 0; i < kRecords;) {
-      if (a.put(std::as_bytes(std::span(&i, 1)), {}) == RingPair::Put::kDone) {
+      if (a.put(i + 1, std::as_bytes(std::span(&i, 1)), {}) == RingPair::Put::kDone) {
         ++i;
       } else {
         std::this_thread::yield();

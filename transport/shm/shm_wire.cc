@@ -27,18 +27,19 @@ constexpr int kBacklog = 4096;
 constexpr uint64_t kWakeTag = 0;  // links count from 1
 constexpr uint64_t kListenerTag = UINT64_MAX;
 constexpr int kEmptyTurnsUntilCold = 64;
-constexpr int kFramesPerTurn = 256;
+constexpr size_t kClockBytes = 64;
+constexpr int kReadyAtOnce = 512;
 constexpr uint64_t kCopyPatienceMs = 2000;
 constexpr uint64_t kPausedAcceptMs = 100;
 
 // The first bytes on a socket, each way. Descriptors travel with them: from the side that made the link its
-// queues and its exposure table; back the other's table and the files that it lends.
+// queues and its exposure table; back the other's table, its clock and the files that it lends.
 struct Handshake {
   uint64_t magic;
   uint64_t version;
 };
 constexpr uint64_t kHandshakeMagic = 0x3148535345434C53;  // "SLCESSH1"
-constexpr uint64_t kHandshakeVersion = 1;
+constexpr uint64_t kHandshakeVersion = 2;
 
 bool sensible(std::string_view name) {
   const auto good = [](char c) {
@@ -71,7 +72,7 @@ Result<pid_t> verified_peer(int socket) {
 Result<> send_handshake(int socket, std::span<const int> fds) {
   Handshake hello{kHandshakeMagic, kHandshakeVersion};
   iovec bytes{&hello, sizeof hello};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE((1 + ShmWire::kMaxLent) * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE((2 + ShmWire::kMaxLent) * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
@@ -92,7 +93,7 @@ Result<> send_handshake(int socket, std::span<const int> fds) {
 Result<std::optional<std::vector<UniqueFd>>> receive_handshake(int socket) {
   Handshake hello{};
   iovec bytes{&hello, sizeof hello};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE((3 + ShmWire::kMaxLent) * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
@@ -128,6 +129,7 @@ struct ShmWire::Link {
   SharedMapping memory;
   std::optional<RingPair> ring;  // once the memory is mapped
   SharedMapping table;           // the peer's
+  SharedMapping clock;           // the peer's, of a link that this side made
   std::vector<UniqueFd> lent;    // by the peer
   bool wants_writable = false;
   bool hot = false;
@@ -164,6 +166,11 @@ ShmWire::~ShmWire() {
 
 Result<> ShmWire::start(const std::string& given) {
   self_ = std::make_shared<ShmWire*>(this);
+  auto clock = SharedMapping::create(kClockBytes);
+  if (!clock) return fail(clock.error());
+  clock_ = std::move(clock->first);
+  clock_fd_ = std::move(clock->second);
+  clock_word(clock_).store(1);
   frame_.reset(new std::byte[kRingRecordBytes]);
   const std::string name = given.empty() ? fmt::format("p{}-{:016x}", getpid(), random_name()) : given;
   if (!sensible(name)) {
@@ -190,6 +197,10 @@ Result<> ShmWire::start(const std::string& given) {
       return fail(errno_error(errno, "watch", address_.text));
   }
   return {};
+}
+
+std::atomic<uint64_t>& ShmWire::clock_word(const SharedMapping& clock) const {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(clock.data());
 }
 
 ShmWire::Link* ShmWire::find(LinkId id) {
@@ -290,14 +301,17 @@ void ShmWire::accept_all(WireEvents& events) {
 }
 
 Result<> ShmWire::attach_memory(Link& link, std::vector<UniqueFd> fds) {
-  const bool agreed = link.outgoing ? !fds.empty() && fds.size() <= 1 + kMaxLent : fds.size() == 2;
+  const bool agreed = link.outgoing ? fds.size() >= 2 && fds.size() <= 2 + kMaxLent : fds.size() == 2;
   if (!agreed) return fail(ErrorCode::kProtocol, "memory was not offered as agreed");
   auto table = SharedMapping::attach(link.outgoing ? fds.front() : fds.back(), kExposureTableBytes,
                                      /*writable=*/false);
   if (!table) return fail(table.error());
   link.table = std::move(*table);
   if (link.outgoing) {
-    fds.erase(fds.begin());
+    auto clock = SharedMapping::attach(fds[1], kClockBytes, /*writable=*/true);
+    if (!clock) return fail(clock.error());
+    link.clock = std::move(*clock);
+    fds.erase(fds.begin(), fds.begin() + 2);
     link.lent = std::move(fds);
     return {};
   }
@@ -305,7 +319,7 @@ Result<> ShmWire::attach_memory(Link& link, std::vector<UniqueFd> fds) {
   if (!memory) return fail(memory.error());
   link.memory = std::move(*memory);
   link.ring.emplace(link.memory.data(), 1);
-  std::vector<int> mine = {table_.descriptor().get()};
+  std::vector<int> mine = {table_.descriptor().get(), clock_fd_.get()};
   for (const UniqueFd& file : lending_) mine.push_back(file.get());
   return send_handshake(link.socket.get(), mine);
 }
@@ -328,44 +342,69 @@ Result<bool> ShmWire::read_socket(Link& link, WireEvents& events) {
   return true;
 }
 
-Result<> ShmWire::take_frames(LinkId id, WireEvents& events, bool& any) {
-  for (int count = 0; count < kFramesPerTurn; ++count) {
-    Link* link = find(id);
-    if (link == nullptr || !link->ring) return {};
-    auto length = link->ring->take(frame_.get());
-    if (!length) return fail(length.error());
-    if (link->ring->peer_waited()) ring_bell(*link);
-    if (!*length) {
-      ++link->empty_turns;
-      return {};
-    }
+Result<> ShmWire::collect_frames(Link& link, WireEvents& events, bool& any) {
+  if (!link.ring) return {};
+  ++link.empty_turns;
+  const LinkId id = link.id;
+  RingPair* ring = &*link.ring;
+  for (const uint64_t until = ring->put_until_now(); ring->taken() != until;) {
+    auto record = ring->take(frame_.get());
+    if (!record) return fail(record.error());
+    if (!*record) break;
+    if (ring->peer_waited()) ring_bell(link);
     any = true;
-    link->empty_turns = 0;
-    events.on_frame(id, std::span(frame_.get(), **length));
+    link.empty_turns = 0;
+    const std::span bytes(frame_.get(), (*record)->length);
+    // Of the one that this side opened the link to there is nobody to be in order with.
+    if ((*record)->ticket != 0) {
+      arrived_.push_back({(*record)->ticket, id, {bytes.begin(), bytes.end()}});
+      continue;
+    }
+    events.on_frame(id, bytes);
+    if (find(id) != &link || !link.ring) return {};
   }
   return {};
 }
 
-bool ShmWire::collect_ready(int timeout_ms) {
-  std::array<epoll_event, 512> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
-  for (int i = 0; i < count; ++i) {
-    const uint64_t tag = events[i].data.u64;
-    if (tag == kWakeTag) {
-      uint64_t rings = 0;
-      [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &rings, sizeof rings);
-    } else if (tag == kListenerTag) {
-      connections_ready_ = true;
-    } else {
-      ready_.push_back(LinkId(tag));
+// A frame whose ticket is below `now`, which was the clock before the queues were looked at: whatever was put
+// before that ticket was drawn has been collected too. The others wait for the next turn, and are told then.
+void ShmWire::tell_arrived(uint64_t now, WireEvents& events) {
+  if (arrived_.empty()) return;
+  std::vector<Arrived> due = std::exchange(arrived_, {});
+  std::ranges::stable_sort(due, {}, &Arrived::ticket);
+  for (Arrived& frame : due) {
+    const bool held = std::exchange(frame.turns, frame.turns + 1) == 0 && frame.ticket >= now;
+    if (held) {
+      arrived_.push_back(std::move(frame));
+    } else if (find(frame.link) != nullptr) {
+      events.on_frame(frame.link, frame.bytes);
     }
   }
-  return count > 0;
+}
+
+void ShmWire::collect_ready() {
+  std::array<epoll_event, kReadyAtOnce> events;
+  for (int count = kReadyAtOnce; count == kReadyAtOnce && ready_.size() <= links_.size();) {
+    // At most so many as fit; the kernel goes on behind those at the next call.
+    count = epoll_wait(epoll_.get(), events.data(), kReadyAtOnce, 0);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+      if (tag == kWakeTag) {
+        uint64_t rings = 0;
+        [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &rings, sizeof rings);
+      } else if (tag == kListenerTag) {
+        connections_ready_ = true;
+      } else {
+        ready_.push_back(LinkId(tag));
+      }
+    }
+  }
 }
 
 bool ShmWire::poll(WireEvents& events) {
-  if (ready_.empty() && !connections_ready_) collect_ready(0);
-  bool any = false;
+  const uint64_t now = clock_word(clock_).load();
+  collect_ready();
+  bool any = !arrived_.empty();
   if (std::exchange(connections_ready_, false)) {
     accept_all(events);
     any = true;
@@ -381,25 +420,40 @@ bool ShmWire::poll(WireEvents& events) {
     any = true;
     const auto alive = read_socket(*link, events);
     if (alive.value_or(false)) continue;
-    // What it said before its end is heard first.
-    bool more = alive.has_value();
-    while (more && find(id) != nullptr) {
-      more = false;
-      if (!take_frames(id, events, more)) break;
-    }
-    if (find(id) != nullptr) {
-      lose(id, alive ? Error(ErrorCode::kUnavailable, "the peer is gone") : alive.error(), events);
+    if (alive && find(id) == link) (void)collect_frames(*link, events, any);
+    ending_.emplace_back(id, alive ? Error(ErrorCode::kUnavailable, "the peer is gone") : alive.error());
+  }
+  look_at_hot(events, any);
+  tell_arrived(now, events);
+  // What they said before their end is heard first.
+  for (const auto& [id, reason] : std::exchange(ending_, {})) {
+    if (std::ranges::find(arrived_, id, &Arrived::link) != arrived_.end()) {
+      ending_.emplace_back(id, reason);
+    } else if (find(id) != nullptr) {
+      lose(id, reason, events);
     }
   }
+  for (size_t due = rma_done_.size(); due > 0 && !rma_done_.empty(); --due) {
+    const RmaDone done = std::move(rma_done_.front());
+    rma_done_.pop_front();
+    any = true;
+    if (find(done.link) != nullptr) events.on_rma_done(done.link, done.cookie, done.outcome);
+  }
+  return any;
+}
+
+void ShmWire::look_at_hot(WireEvents& events, bool& any) {
   for (const LinkId id : std::exchange(hot_, {})) {
     Link* link = find(id);
     if (link == nullptr) continue;
-    if (auto ok = take_frames(id, events, any); !ok) {
-      lose(id, ok.error(), events);
-      continue;
-    }
+    const auto collected = collect_frames(*link, events, any);
     link = find(id);
     if (link == nullptr) continue;
+    if (!collected) {
+      link->hot = false;
+      ending_.emplace_back(id, collected.error());
+      continue;
+    }
     if (link->wants_writable && link->ring && link->table) {
       link->wants_writable = false;
       events.on_writable(id);
@@ -414,13 +468,6 @@ bool ShmWire::poll(WireEvents& events) {
     link->ring->arm();
     if (link->ring->anything_to_take()) heat(*link);
   }
-  for (size_t due = rma_done_.size(); due > 0 && !rma_done_.empty(); --due) {
-    const RmaDone done = std::move(rma_done_.front());
-    rma_done_.pop_front();
-    any = true;
-    if (find(done.link) != nullptr) events.on_rma_done(done.link, done.cookie, done.outcome);
-  }
-  return any;
 }
 
 void ShmWire::lose(LinkId id, const Error& reason, WireEvents& events) {
@@ -429,7 +476,9 @@ void ShmWire::lose(LinkId id, const Error& reason, WireEvents& events) {
 }
 
 bool ShmWire::arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) {
-  if (!rma_done_.empty() || !failed_opens_.empty() || !ready_.empty() || connections_ready_) return false;
+  const bool more = !rma_done_.empty() || !failed_opens_.empty() || !ready_.empty() || connections_ready_ ||
+                    !arrived_.empty() || !ending_.empty();
+  if (more) return false;
   std::vector<LinkId> still_hot;
   for (const LinkId id : std::exchange(hot_, {})) {
     Link* link = find(id);
@@ -458,7 +507,7 @@ bool ShmWire::arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) {
 void ShmWire::wait(uint64_t max_wait_ms) {
   std::vector<pollfd> fds;
   if (!arm(fds, max_wait_ms)) return;
-  collect_ready(static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
+  ::poll(fds.data(), fds.size(), static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
 }
 
 Result<> ShmWire::lend(std::span<const int> files) {
@@ -489,7 +538,8 @@ void ShmWire::wake() {
 Accepted ShmWire::send(LinkId id, const OutgoingFrame& frame) {
   Link* link = find(id);
   if (link == nullptr || !link->ring) return Accepted::kNo;
-  if (link->ring->put(frame.header, frame.payload()) == RingPair::Put::kFull) {
+  const uint64_t ticket = link->clock ? clock_word(link->clock).fetch_add(1) : 0;
+  if (link->ring->put(ticket, frame.header, frame.payload()) == RingPair::Put::kFull) {
     link->wants_writable = true;
     // The bell that tells of room wakes this link; it is looked at again then.
     return Accepted::kFull;

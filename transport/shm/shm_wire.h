@@ -20,6 +20,10 @@ namespace sluice::transport {
 // for ever), and dereferences null when a peer leaves before its first message is read. Nothing above this
 // class would repair that.
 //
+// Frames of all processes that opened links to this one are told in the order in which they were put: a frame
+// that was put before another one, whoever put that, is told before it. For that each carries a ticket, drawn
+// from the receiver's *clock*, a word that those processes count up.
+//
 // A link is a Unix socket and a pair of queues (ring.h). The socket proves who the peer is (SO_PEERCRED: the
 // user, and the process whose memory is copied), passes the memory, is the bell when a side sleeps, and tells
 // when the peer dies. Names live in the kernel's abstract namespace: nothing is left behind by a kill -9.
@@ -55,6 +59,12 @@ class ShmWire final : public Wire {
  private:
   struct Link;
   class Exposure;
+  struct Arrived {
+    uint64_t ticket;
+    LinkId link;
+    std::vector<std::byte> bytes;
+    int turns = 0;  // in which it could have been told
+  };
   struct RmaDone {
     LinkId link;
     uint64_t cookie;
@@ -62,6 +72,7 @@ class ShmWire final : public Wire {
   };
 
   explicit ShmWire(ExposureTable table);
+  std::atomic<uint64_t>& clock_word(const SharedMapping& clock) const;
   Result<> start(const std::string& name);
   Result<> connect_socket(Link& link, const std::string& name);
   Result<> offer_memory(Link& link);
@@ -73,13 +84,18 @@ class ShmWire final : public Wire {
   // Takes what the socket holds. False when the peer has closed it.
   Result<bool> read_socket(Link& link, WireEvents& events);
   Result<> attach_memory(Link& link, std::vector<UniqueFd> fds);
-  Result<> take_frames(LinkId id, WireEvents& events, bool& any);
   void lose(LinkId id, const Error& reason, WireEvents& events);
   void wait_for_copies(Link& link, uint64_t key);
   void withdraw(uint64_t key);
-  bool collect_ready(int timeout_ms);
+  void collect_ready();
+  // Takes what was in the link's queue at the call.
+  Result<> collect_frames(Link& link, WireEvents& events, bool& any);
+  void look_at_hot(WireEvents& events, bool& any);
+  void tell_arrived(uint64_t now, WireEvents& events);
 
   ExposureTable table_;
+  SharedMapping clock_;  // counted up by those who open links to this process
+  UniqueFd clock_fd_;
   Address address_;
   UniqueFd epoll_;
   UniqueFd listener_;
@@ -92,6 +108,8 @@ class ShmWire final : public Wire {
   std::vector<LinkId> hot_;    // looked at in every turn; the others ring
   std::vector<LinkId> ready_;  // their sockets have something
   bool connections_ready_ = false;
+  std::vector<Arrived> arrived_;                  // collected and not told
+  std::vector<std::pair<LinkId, Error>> ending_;  // when what they said before is told
   std::deque<RmaDone> rma_done_;
   std::deque<std::pair<LinkId, Error>> failed_opens_;
   std::unique_ptr<std::byte[]> frame_;
