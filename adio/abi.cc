@@ -79,7 +79,7 @@ int parse(const char* path, const SluiceHint* hints, size_t count, sluice::adio:
   return 0;
 }
 
-// One connection for all files of this process, ended with the last of them.
+// One connection for all files of this process.
 Result<std::shared_ptr<Client>> connection() {
   auto options = sluice::client::options_from_environment();
   if (!options) return sluice::fail(options.error());
@@ -235,10 +235,13 @@ constexpr SluiceAbi kAbi = {
     .counter_set = counter_set,
     .lock = lock_range,
     .unlock = unlock_range,
+    .disconnect = Client::end_shared,
 };
 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SluiceAbi* sluice_adio_abi(uint32_t version) {
-  return version == SLUICE_ABI_VERSION ? &kAbi : nullptr;
+  if (version != SLUICE_ABI_VERSION) return nullptr;
+  Client::keep_shared();
+  return &kAbi;
 }

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define SLUICE_ABI_VERSION 1u
+#define SLUICE_ABI_VERSION 2u
 #define SLUICE_ABI_SYMBOL "sluice_adio_abi"
 #define SLUICE_ABI_LIBRARY "libsluice_adio.so"
 
@@ -133,6 +133,10 @@ struct SluiceAbi {
   int (*lock)(struct SluiceFile* file, struct SluiceExtent extent, int exclusive, uint64_t* lock,
               struct SluiceError* error);
   int (*unlock)(struct SluiceFile* file, uint64_t lock, struct SluiceError* error);
+
+  // The connection to a pool stays from the first file until here, or the end of the process. Files that are
+  // open stay usable.
+  void (*disconnect)(void);
 };
 
 // The table, which lives as long as the process; NULL when this library does not speak `version`.

@@ -400,8 +400,26 @@ Result<View> StagedHotTier::view(ContainerId container, std::optional<TxnId> txn
   return view;
 }
 
+Segment StagedHotTier::hold_staged(const StagedSegment& found, HoldsPin& pin) {
+  const StagedPlace& place = found.piece.place;
+  auto hold = static_cast<const Keeper*>(found.piece.keep.get())->hold();
+  const auto& slab = static_cast<const SlabHold&>(*hold);
+  Segment segment{found.extent, found.kind, {}, {}, 0};
+  segment.area_offset = place.where + place.offset;
+  segment.bytes = pool_->bytes({segment.area_offset, found.extent.length()});
+  segment.in_slab = place.offset;
+  segment.slab_length = slab.slab.length.value;
+  segment.checksums = slab.checksums;
+  pin.holds.push_back(std::move(hold));
+  return segment;
+}
+
 Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::optional<TxnId> txn,
-                                                  std::span<const Extent> extents) {
+                                                  std::span<const Extent> extents, Extent ahead,
+                                                  size_t most_ahead) {
+  const auto in_hot_tier = [](const StagedSegment& found) {
+    return found.kind == Segment::Kind::kBytes && found.piece.keep;
+  };
   auto pin = std::make_unique<HoldsPin>();
   View view;
   const std::lock_guard lock(state_mutex_);
@@ -414,18 +432,14 @@ Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::op
   }
   for (const Extent& extent : extents) {
     for (const StagedSegment& found : c->index.lookup(txn, extent)) {
-      if (found.kind != Segment::Kind::kBytes || !found.piece.keep) return std::optional<View>();
-      const StagedPlace& place = found.piece.place;
-      auto hold = static_cast<const Keeper*>(found.piece.keep.get())->hold();
-      const auto& slab = static_cast<const SlabHold&>(*hold);
-      Segment segment{found.extent, found.kind, {}, {}, 0};
-      segment.area_offset = place.where + place.offset;
-      segment.bytes = pool_->bytes({segment.area_offset, found.extent.length()});
-      segment.in_slab = place.offset;
-      segment.slab_length = slab.slab.length.value;
-      segment.checksums = slab.checksums;
-      pin->holds.push_back(std::move(hold));
-      view.segments.push_back(segment);
+      if (!in_hot_tier(found)) return std::optional<View>();
+      view.segments.push_back(hold_staged(found, *pin));
+    }
+  }
+  if (!ahead.empty()) {
+    for (const StagedSegment& found : c->index.lookup(txn, ahead)) {
+      if (!in_hot_tier(found) || most_ahead-- == 0) break;
+      view.segments.push_back(hold_staged(found, *pin));
     }
   }
   view.pin = std::move(pin);

@@ -193,9 +193,11 @@ class HotTier {
   // With `txn`, its own uncommitted writes lie on top of what is committed.
   virtual Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) = 0;
   // All of these extents, one behind the other, at one moment, when every byte of them is staged in the hot
-  // tier; nothing otherwise. `txn` that is not open: without it.
+  // tier; nothing otherwise. `txn` that is not open: without it. Behind them what is staged of the first of
+  // `ahead`'s bytes, up to the first that is not, in at most `most_ahead` segments.
   virtual Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
-                                             std::span<const Extent> extents) = 0;
+                                             std::span<const Extent> extents, Extent ahead = {},
+                                             size_t most_ahead = 0) = 0;
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;

@@ -541,6 +541,25 @@ TEST_F(HotTierTest, staged_bytes_are_told_with_their_places_or_not_at_all) {
   EXPECT_FALSE(*hot_->staged(ContainerId(8), std::nullopt, inside));
 }
 
+TEST_F(HotTierTest, what_is_staged_behind_the_bytes_asked_for_is_told_up_to_the_first_that_is_not) {
+  const TxnId txn = begin(1);
+  ASSERT_TRUE(put(txn, 100, "abc"));
+  ASSERT_TRUE(put(txn, 103, "def"));
+  ASSERT_TRUE(put(txn, 107, "gap before"));
+  const std::vector<Extent> asked = {{Offset(100), Offset(102)}};
+  const auto told = [&](Extent ahead, size_t most) {
+    const auto staged = hot_->staged(kFile, txn, asked, ahead, most);
+    std::string text;
+    for (const Segment& segment : (*staged)->segments)
+      text.append(reinterpret_cast<const char*>(segment.bytes.data()), segment.bytes.size());
+    return text;
+  };
+  EXPECT_EQ(told({Offset(102), Offset(200)}, 9), "abcdef");
+  EXPECT_EQ(told({Offset(102), Offset(105)}, 9), "abcde");
+  EXPECT_EQ(told({Offset(102), Offset(200)}, 1), "abc");
+  EXPECT_EQ(told({Offset(106), Offset(200)}, 9), "ab");
+}
+
 TEST_F(HotTierTest, a_slab_that_could_not_be_recorded_is_still_its_fillers) {
   auto slab = hot_->reserve(Length(4));
   ASSERT_TRUE(slab);

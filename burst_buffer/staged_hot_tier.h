@@ -53,7 +53,8 @@ class StagedHotTier final : public HotTier {
 
   Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) override;
   Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
-                                     std::span<const Extent> extents) override;
+                                     std::span<const Extent> extents, Extent ahead,
+                                     size_t most_ahead) override;
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;
@@ -74,6 +75,8 @@ class StagedHotTier final : public HotTier {
   Usage usage() override;
 
  private:
+  // With the lock held. The slab stays as long as the pin does.
+  Segment hold_staged(const StagedSegment& found, HoldsPin& pin);
   Result<> admit();  // any thread
 
   // --- under log_mutex_ ---

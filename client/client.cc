@@ -74,6 +74,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   }
 
   Result<> start() { return loop_.start(); }
+  bool connected() const override { return core_.session.connected(); }
 
   // Makes the first connection, so that a pool that cannot be used is told at once.
   Result<> probe() {
@@ -272,15 +273,49 @@ std::optional<std::string> pool_path(const std::string& name) {
   return plain ? std::optional(*plain) : std::nullopt;
 }
 
+namespace {
+
+// Never destroyed: files may be closed later than any static object.
+struct SharedClients {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Client>> by_pool;
+  std::map<std::string, std::shared_ptr<Client>> kept;
+  bool keep = false;
+
+  static SharedClients& instance() {
+    static auto* clients = new SharedClients;
+    return *clients;
+  }
+};
+
+}  // namespace
+
 Result<std::shared_ptr<Client>> Client::shared(const Options& options) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<Client>> clients;
-  const std::lock_guard lock(mutex);
-  auto& known = clients[options.pool];
+  SharedClients& all = SharedClients::instance();
+  const std::lock_guard lock(all.mutex);
+  if (const auto kept = all.kept.find(options.pool);
+      kept != all.kept.end() && kept->second.use_count() == 1 && !kept->second->connected())
+    all.kept.erase(kept);
+  auto& known = all.by_pool[options.pool];
   if (auto client = known.lock()) return client;
   auto client = connect(options);
-  if (client) known = *client;
+  if (!client) return client;
+  known = *client;
+  if (all.keep) all.kept[options.pool] = *client;
   return client;
+}
+
+void Client::keep_shared() {
+  SharedClients& all = SharedClients::instance();
+  const std::lock_guard lock(all.mutex);
+  all.keep = true;
+}
+
+void Client::end_shared() {
+  SharedClients& all = SharedClients::instance();
+  const std::lock_guard lock(all.mutex);
+  all.keep = false;
+  all.kept.clear();
 }
 
 Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {

@@ -150,7 +150,12 @@ class Client {
   // The connection that this process has to the pool already, whatever its other options, or a new one. It
   // ends with the last holder.
   static Result<std::shared_ptr<Client>> shared(const Options& options);
+  // From now on such connections stay between two files, until end_shared(): the next file then finds its
+  // session, and the hot tier mapped. One that has lost its service in the meantime is made anew.
+  static void keep_shared();
+  static void end_shared();
   virtual ~Client() = default;
+  virtual bool connected() const = 0;
 
   // Paths are absolute inside the pool ("/a/b"); "a/b", "//a/./b" mean the same; ".." is refused.
   virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -87,6 +88,9 @@ class Core {
   Lane lane;
   Session session;
   LockAgent locks;
+  // Of messages that tell of writes that have returned, of all files. They fit in the queue to the service,
+  // so that a write is on its way when it returns.
+  std::atomic<size_t> behind_bytes{0};
 
  private:
   Session::Options with_hooks(Session::Options options);

@@ -12,8 +12,11 @@
 
 #include "base/os.h"
 #include "base/result.h"
+#include "base/shared_mapping.h"
 #include "client/client.h"
+#include "client/hot_map.h"
 #include "client/pieces.h"
+#include "client/told.h"
 #include "protocol/message.h"
 
 // The local lane, seen from the process that uses it: the hot tier of a service on the same host, mapped. A
@@ -23,16 +26,11 @@
 // Thread rule: attach(), detach(), fenced() on the loop thread; the rest any thread.
 namespace sluice::client {
 
-namespace wire = protocol::wire;
-
 class Lane {
  public:
-  // A mapping of the hot tier. Lives as long as somebody copies into it or out of it.
-  class Mapping;
-
   // Room for one write. Its grant stays until settle().
   struct Room {
-    std::shared_ptr<Mapping> mapping;
+    std::shared_ptr<HotMap> mapping;
     uint64_t grant = 0;
     uint64_t offset = 0;  // in the data area
     uint64_t bytes = 0;
@@ -68,9 +66,13 @@ class Lane {
   void fenced();
 
   // --- reading ---
-  // Copies what the answer names into the batch's memory and compares checksums. kConflict (retryable): the
-  // service that named the places is not in charge any more.
-  Result<uint64_t> copy_out(const wire::ReadDoneT& answer, const Batch& batch) const;
+  // Asked before the service is, for what it then tells.
+  ChangeMark mark_changes(ContainerId container) const;
+  // A write has returned that the service is only going to hear of: what others were told before does not
+  // hold any more.
+  void note_change(ContainerId container) const;
+  // What an answer says of where bytes lie. Null when the hot tier is not mapped.
+  std::shared_ptr<const Told> told(wire::ReadDoneT answer, ChangeMark mark) const;
 
  private:
   struct Grant {
@@ -79,11 +81,12 @@ class Lane {
     uint64_t end = 0;
     uint64_t unsettled = 0;
     bool dead = false;
-    std::shared_ptr<Mapping> mapping;
+    std::shared_ptr<HotMap> mapping;
   };
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<HotMap> mapping_;
+  std::shared_ptr<const SharedMapping> board_;
   std::list<Grant> grants_;
   uint64_t next_want_ = 0;
   std::atomic<bool> usable_ = false;

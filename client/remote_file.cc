@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/checksum.h"
+#include "client/read_ahead.h"
 #include "client/transfer.h"
 
 namespace sluice::client {
@@ -56,6 +57,7 @@ struct Buffer {
   std::vector<std::byte> copy;
   std::span<std::byte> span;
   std::optional<Lane::Room> room;  // of a write that was put in place
+  uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
   bool placed = false;             // a read whose bytes are where the caller wants them
 };
 
@@ -141,7 +143,7 @@ class RemoteFile final : public File, public Recoverable {
     auto closed = core_.ask<wire::SyncedT>(std::move(ask));
     const auto why_lost = lost_error();
     (void)core_.wait_for<bool>([this](auto done) {
-      release_pins();
+      release_pins(/*all=*/true);
       *alive_ = false;
       core_.give_back(true);
       core_.session.remove(this);
@@ -210,6 +212,7 @@ class RemoteFile final : public File, public Recoverable {
     const std::lock_guard lock(lost_mutex_);
     lost_ = why;
   }
+  void room_is_wanted() override { release_pins(/*all=*/true); }
 
  private:
   Result<> check_open() const {
@@ -276,6 +279,9 @@ class RemoteFile final : public File, public Recoverable {
     if (writing) expect_locks(*plan);
     if (writing && may_write_behind()) return write_behind(std::move(*plan));
     if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    if (!writing && !target_.settings.takes_locks()) {
+      if (const auto bytes = read_told(*plan)) return *bytes;
+    }
     Transfer transfer(core_);
     std::vector<std::unique_ptr<Buffer>> buffers(plan->size());
     std::vector<std::vector<uint32_t>> checksums(plan->size());
@@ -283,8 +289,8 @@ class RemoteFile final : public File, public Recoverable {
       const Batch& batch = (*plan)[i];
       transfer.expect(i, batch.bytes);
       if (!transfer.start_next()) break;
-      if (auto ready =
-              writing ? prepare_write(batch, buffers[i], checksums[i]) : prepare_read(batch, buffers[i]);
+      if (auto ready = writing ? prepare_write(batch, buffers[i], checksums[i])
+                               : prepare_read(batch, buffers[i], /*last=*/i + 1 == plan->size());
           !ready) {
         transfer.finished(i, fail(ready.error()));
         break;
@@ -325,7 +331,7 @@ class RemoteFile final : public File, public Recoverable {
     size_t message_bytes = 0;
   };
   static constexpr size_t kMostBehind = 64;
-  static constexpr size_t kMostBehindBytes = 96 * 1024;  // of messages: they fit in the queue to the service
+  static constexpr size_t kMostBehindBytes = 96 * 1024;
 
   // Not under locks: a write whose lock is lost is said again under another, and would then lie over those
   // that the caller made after it.
@@ -350,6 +356,7 @@ class RemoteFile final : public File, public Recoverable {
       bytes += one->batch.bytes;
       if (auto sent = send_behind(one); !sent) return fail(sent.error());
     }
+    core_.lane.note_change(target_.container);  // after they were sent: who is told later is told of them
     return bytes;
   }
 
@@ -359,13 +366,13 @@ class RemoteFile final : public File, public Recoverable {
     {
       std::unique_lock lock(behind_mutex_);
       const auto has_room = [&] {
-        return behind_ == 0 ||
-               (behind_ < kMostBehind && behind_bytes_ + one->message_bytes <= kMostBehindBytes);
+        const size_t others = core_.behind_bytes.load();
+        return others == 0 || (behind_ < kMostBehind && others + one->message_bytes <= kMostBehindBytes);
       };
       if (!has_room() && !core_.wait_while_running(lock, behind_changed_, has_room))
         return fail(ErrorCode::kAborted, "the connection to the pool has ended");
       ++behind_;
-      behind_bytes_ += one->message_bytes;
+      core_.behind_bytes += one->message_bytes;
     }
     return core_.on_loop([this, one] {
       send_write(one->batch, one->buffer, one->sums, kLockAttempts, [this, one](Result<uint64_t> written) {
@@ -375,7 +382,7 @@ class RemoteFile final : public File, public Recoverable {
         const std::lock_guard lock(behind_mutex_);
         if (!written && !behind_error_) behind_error_ = written.error();
         --behind_;
-        behind_bytes_ -= one->message_bytes;
+        core_.behind_bytes -= one->message_bytes;
         behind_changed_.notify_all();
       });
     });
@@ -416,10 +423,20 @@ class RemoteFile final : public File, public Recoverable {
     return {};
   }
 
-  Result<> prepare_read(const Batch& batch, std::unique_ptr<Buffer>& buffer) {
+  Result<> prepare_read(const Batch& batch, std::unique_ptr<Buffer>& buffer, bool last) {
     buffer = std::make_unique<Buffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
+    if (last && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
     return {};
   }
+
+  // Out of the hot tier, without asking.
+  std::optional<uint64_t> read_told(std::span<const Batch> plan) {
+    if (!core_.lane.usable()) return std::nullopt;
+    const auto bytes = ahead_.serve(plan, core_.transport.now_ms());
+    return bytes && surely_has_session() ? bytes : std::nullopt;
+  }
+  // Pins hold as long as the session does. A process that was stopped in the middle does not know.
+  bool surely_has_session() const { return core_.transport.now_ms() < core_.session.leased_until_ms(); }
 
   Result<Lane::Room> find_room(uint64_t bytes) {
     if (auto room = core_.lane.take(bytes)) return std::move(*room);
@@ -505,7 +522,9 @@ class RemoteFile final : public File, public Recoverable {
     ask.secret = handle_.secret;
     ask.extents = protocol::to_wire(batch.extents);
     ask.mapped = core_.lane.usable();
-    ask.release = std::exchange(spent_pins_, {});
+    if (ask.mapped) ask.ahead = buffer.ahead;
+    ask.release = take_spent_pins(/*all=*/false);
+    const ChangeMark mark = core_.lane.mark_changes(target_.container);
     // Without the lane, the buffer is there; with it, it may not have been needed.
     if (buffer.span.empty() && !ask.mapped) buffer = Buffer(batch, /*in_place=*/false);
     std::shared_ptr<transport::ExposedMemory> exposed;
@@ -519,7 +538,8 @@ class RemoteFile final : public File, public Recoverable {
       exposed.reset();
       auto read =
           answer ? Core::body_of<wire::ReadDoneT>(*answer) : Result<wire::ReadDoneT>(fail(answer.error()));
-      auto bytes = read ? take_answer(batch, buffer, sums, *read) : Result<uint64_t>(fail(read.error()));
+      auto bytes =
+          read ? take_answer(batch, buffer, sums, *read, mark) : Result<uint64_t>(fail(read.error()));
       if (!bytes && attempts > 1 && bytes.error().code == ErrorCode::kUnsupported && buffer.span.empty()) {
         // Part of it has left the hot tier: the service gathers it, under the same lock.
         cold_ = true;
@@ -534,19 +554,10 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<uint64_t> take_answer(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,
-                               wire::ReadDoneT& read) {
+                               wire::ReadDoneT& read, const ChangeMark& mark) {
     if (read.bytes > batch.bytes || read.inline_.size() > batch.bytes)
       return fail(ErrorCode::kProtocol, "the service answered with more bytes than were asked for");
-    if (read.pin != 0) {
-      auto copied = core_.lane.copy_out(read, batch);
-      spend(read.pin);
-      // The pin held as long as the session did. A process that was stopped in the middle does not know.
-      if (copied && core_.transport.now_ms() >= core_.session.leased_until_ms())
-        copied = fail(Error(ErrorCode::kConflict, "this process was silent for too long").mark_retryable());
-      cold_ = false;
-      buffer.placed = true;
-      return copied;
-    }
+    if (read.pin != 0) return take_told(batch, buffer, read, mark);
     if (!read.inline_.empty()) {
       if (buffer.span.empty()) buffer = Buffer(batch, /*in_place=*/false);
       std::memcpy(buffer.span.data(), read.inline_.data(), read.inline_.size());
@@ -557,19 +568,47 @@ class RemoteFile final : public File, public Recoverable {
     return read.bytes;
   }
 
-  // A pin is given back with the next read; when none comes, by itself.
-  void spend(uint64_t pin) {
-    constexpr uint64_t kSoonMs = 5;
-    spent_pins_.push_back(pin);
-    if (spent_pins_.size() > 1) return;
-    core_.transport.after_ms(kSoonMs, [this, alive = alive_] {
-      if (*alive) release_pins();
+  Result<uint64_t> take_told(const Batch& batch, Buffer& buffer, wire::ReadDoneT& read,
+                             const ChangeMark& mark) {
+    const uint64_t pin = read.pin;
+    const auto told = core_.lane.told(std::move(read), mark);
+    if (!told) return fail(ErrorCode::kInternal, "the hot tier is not mapped");
+    MemoryCursor memory(batch.memory);
+    auto copied = told->copy_out(0, told->bytes(), memory);
+    if (copied && !surely_has_session())
+      copied = fail(Error(ErrorCode::kConflict, "this process was silent for too long").mark_retryable());
+    if (copied && told->ahead() > 0) {
+      ahead_.keep(told, batch.extents.front(), core_.transport.now_ms());
+    } else {
+      spent_pins_.push_back(pin);
+    }
+    look_at_pins_later();
+    if (!copied) return fail(copied.error());
+    cold_ = false;
+    buffer.placed = true;
+    return told->bytes();
+  }
+
+  // Pins are given back with the next read; when none comes, by themselves.
+  std::vector<uint64_t> take_spent_pins(bool all) {
+    std::vector<uint64_t> pins = ahead_.take_spent(core_.transport.now_ms(), all);
+    pins.insert(pins.end(), spent_pins_.begin(), spent_pins_.end());
+    spent_pins_.clear();
+    return pins;
+  }
+  void look_at_pins_later() {
+    if (std::exchange(looks_at_pins_, true)) return;
+    core_.transport.after_ms(ReadAhead::kIdleMs, [this, alive = alive_] {
+      if (!*alive) return;
+      looks_at_pins_ = false;
+      release_pins(/*all=*/false);
+      if (ahead_.holds_pins()) look_at_pins_later();
     });
   }
-  void release_pins() {
-    if (spent_pins_.empty()) return;
+  void release_pins(bool all) {
     wire::ReleaseT release;
-    release.pins = std::exchange(spent_pins_, {});
+    release.pins = take_spent_pins(all);
+    if (release.pins.empty()) return;
     protocol::Body body;
     body.Set(std::move(release));
     core_.session.tell(std::move(body));
@@ -609,10 +648,11 @@ class RemoteFile final : public File, public Recoverable {
   std::mutex behind_mutex_;
   std::condition_variable behind_changed_;
   size_t behind_ = 0;                  // writes that returned to the caller and are not answered
-  size_t behind_bytes_ = 0;            // of their messages
   std::optional<Error> behind_error_;  // not told yet
-  std::vector<uint64_t> spent_pins_;   // loop thread
-  std::atomic<bool> cold_ = false;     // the last read found bytes that are not in the hot tier
+  ReadAhead ahead_;
+  std::vector<uint64_t> spent_pins_;  // loop thread
+  bool looks_at_pins_ = false;        // loop thread
+  std::atomic<bool> cold_ = false;    // the last read found bytes that are not in the hot tier
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for timers; loop thread
   mutable std::mutex lost_mutex_;
   std::optional<Error> lost_;          // why the file cannot go on

@@ -83,6 +83,7 @@ void Session::connect() {
 }
 
 void Session::away(const Error& why) {
+  connected_ = false;
   peer_.reset();
   state_ = State::kAway;
   if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
@@ -189,6 +190,7 @@ void Session::recover_files() {
 
 void Session::ready() {
   state_ = State::kReady;
+  connected_ = true;
   must_recover_ = false;
   failures_ = 0;
   away_since_ms_.reset();
@@ -227,6 +229,7 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
   }
   if (message->body.type == wire::Body::Recall) {
     if (options_.on_recall) options_.on_recall();
+    for (Recoverable* file : files_) file->room_is_wanted();
     return;
   }
   if (message->id == hello_id_ && state_ == State::kConnecting) {

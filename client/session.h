@@ -36,6 +36,8 @@ class Recoverable {
   virtual wire::RecoverT recovery() const = 0;
   // The file cannot go on; every later call on it must answer this.
   virtual void lost(const Error& why) = 0;
+  // The service wants back what it lends and can be spared.
+  virtual void room_is_wanted() {}
 };
 
 class Session final : public transport::Handler {
@@ -78,6 +80,8 @@ class Session final : public transport::Handler {
   // Says goodbye and ends: outstanding and later calls fail with kAborted.
   void end(std::function<void()> done);
 
+  // Any thread: whether the service was there when it was last heard of.
+  bool connected() const { return connected_.load(); }
   // Any thread: until when the service surely has not given this session up, by transport().now_ms().
   uint64_t leased_until_ms() const { return leased_until_ms_.load(std::memory_order_acquire); }
 
@@ -128,6 +132,7 @@ class Session final : public transport::Handler {
   bool must_recover_ = false;         // the service was restarted and has not been told of our open files yet
   std::set<uint64_t> recover_calls_;  // Recover requests not answered yet
   std::map<uint64_t, Call> calls_;    // not answered, by number
+  std::atomic<bool> connected_ = false;
   std::vector<Recoverable*> files_;
   std::shared_ptr<bool> alive_ =
       std::make_shared<bool>(true);  // for work that the transport holds when we are gone

@@ -1,5 +1,7 @@
 #include "engine/context.h"
 
+#include "engine/change_board.h"
+
 #include "base/log.h"
 
 namespace sluice::engine {
@@ -70,6 +72,10 @@ void Context::send(const Request& request, std::vector<std::byte> message, bool 
     sessions.peer_lost(peer);
     parts.transport.disconnect(peer, sent.error());
   }
+}
+
+void Context::changed(ContainerId container) {
+  if (parts.changes != nullptr) parts.changes->note(container);
 }
 
 }  // namespace sluice::engine

@@ -64,6 +64,8 @@ class Context {
   // it is back.
   void interrupted(const Request& request);
   std::optional<transport::PeerId> peer_of(const Request& request);
+  // What readers of the container see has changed. Said before the one who changed it is answered.
+  void changed(ContainerId container);
   template <class T>
   void answer(const Request& request, T body) {
     protocol::Body any;

@@ -106,28 +106,10 @@ class EngineImpl final : public Engine {
       return refuse_peer(peer, "too many requests at once");
     if (!session->in_progress.insert(message->id).second) return;  // asked again; the answer is on its way
     const Request request{id, message->id};
-    if (is_write(message->body)) return dispatch(request, message);
-    // A client may have been told that its write is done when it had said so, and another may know that. What
-    // was said before this request is heard before it is answered: a whole look at all connections lies
-    // between.
-    next_turn([this, request, message] {
-      if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch(request, message);
-    });
+    dispatch(request, message);
   }
 
  private:
-  static bool is_write(const protocol::Body& body) {
-    return body.type == wire::Body::Write || body.type == wire::Body::Lease ||
-           body.type == wire::Body::GiveBack || body.type == wire::Body::Reclaim ||
-           body.type == wire::Body::Recover || body.type == wire::Body::Renew;
-  }
-
-  // After the loop has looked once more at everything that came in.
-  void next_turn(std::function<void()> work) {
-    auto& transport = context_.parts.transport;
-    transport.after_ms(0, [&transport, work = std::move(work)] { transport.after_ms(0, work); });
-  }
-
   // A peer that does not keep to the protocol loses its connection, and nobody else anything.
   void refuse_peer(transport::PeerId peer, const std::string& why) {
     log::warn("connection {} closed: {}", peer.value, why);
@@ -191,6 +173,7 @@ class EngineImpl final : public Engine {
     // What a client comes back with, in any order; the first that is something else comes after all of it.
     const bool comes_back = body.type == wire::Body::Recover || body.type == wire::Body::Reclaim;
     if (!comes_back) locks_.recovery_is_over_for(request.session);
+    if (comes_after_waiting_write(request, message)) return;
     switch (body.type) {
       case wire::Body::Renew:
         return context_.answer(request, wire::DoneT{});
@@ -246,6 +229,36 @@ class EngineImpl final : public Engine {
       default:
         return refuse_peer(*context_.peer_of(request), "a message that only a service sends");
     }
+  }
+
+  // The file that a request asks about or changes as a whole.
+  static std::optional<uint64_t> whole_file_of(const protocol::Body& body) {
+    switch (body.type) {
+      case wire::Body::Read:
+        return body.AsRead()->handle;
+      case wire::Body::Size:
+        return body.AsSize()->handle;
+      case wire::Body::Resize:
+        return body.AsResize()->handle;
+      case wire::Body::Sync:
+        return body.AsSync()->handle;
+      case wire::Body::Close:
+        return body.AsClose()->handle;
+      default:
+        return std::nullopt;
+    }
+  }
+
+  // A client may have gone on from a write that waits for room here, and told others of it: what is asked
+  // after it is answered after it.
+  bool comes_after_waiting_write(const Request& request, const Message& message) {
+    constexpr uint64_t kAgainMs = 2;
+    const auto handle = whole_file_of(message->body);
+    if (!handle || !writer_.waits_for(*handle)) return false;
+    context_.parts.transport.after_ms(kAgainMs, [this, request, message] {
+      if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch(request, message);
+    });
+    return true;
   }
 
   void end_session(SessionId id, bool evicted) {

@@ -21,6 +21,7 @@
 // Transport::post().
 namespace sluice::engine {
 
+class ChangeBoard;
 class LaneFile;
 
 struct Options {
@@ -69,6 +70,7 @@ struct Parts {
   storage::ObjectStore& store;
   storage::MetaStore& meta;
   LaneFile* lane = nullptr;  // none: no process fills the hot tier by itself
+  ChangeBoard* changes = nullptr;
 };
 
 class Engine : public transport::Handler {

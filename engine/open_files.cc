@@ -402,6 +402,7 @@ void OpenFiles::write_ended(HandleId handle) {
   OpenFile* file = find(handle);
   if (file == nullptr) return;  // dropped meanwhile
   SLUICE_ASSERT(file->writes_under_way > 0);
+  context_.changed(file->container);
   if (--file->writes_under_way == 0 && file->when_quiet) std::exchange(file->when_quiet, {})();
 }
 
@@ -456,6 +457,7 @@ void OpenFiles::committed(HandleId handle, Result<burst_buffer::CommitInfo> outc
   OpenFile* file = find(handle);
   SLUICE_ASSERT(file != nullptr);
   file->committing = false;
+  context_.changed(file->container);
   if (outcome) {
     file->txn.reset();
     file->last_sync = *outcome;
@@ -540,6 +542,7 @@ void OpenFiles::drop(OpenFile& file) {
                 aborted.error().message);
     }
     file.txn.reset();
+    context_.changed(file.container);
   }
   erase(file.id);
 }
@@ -552,6 +555,7 @@ void OpenFiles::erase(HandleId id) {
 }
 
 void OpenFiles::condemn(HandleId id, std::optional<TxnId> txn) {
+  if (const OpenFile* file = find(id)) context_.changed(file->container);
   context_.off_loop(
       id.value,
       [this, id, txn]() -> Result<> {
@@ -590,6 +594,7 @@ void OpenFiles::session_gone(SessionId session, bool evicted) {
 }
 
 void OpenFiles::container_removed(ContainerId container, const std::string& path) {
+  context_.changed(container);
   for (auto& [id, file] : files_) {
     if (file.container != container) continue;
     file.broken = removed_error(path);

@@ -1,5 +1,6 @@
 #include "engine/reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
@@ -15,7 +16,7 @@ void Reader::read(const Request& request, const Message& message) {
     return context_.refuse(
         request, {ErrorCode::kAccess, (*file)->path + " was opened for writing only; open it for reading"});
   }
-  if (ask.mapped && tell_places(request, **file, protocol::extents_of(ask.extents))) return;
+  if (ask.mapped && tell_places(request, **file, ask)) return;
   if (ask.destination == nullptr && protocol::total_bytes(ask.extents) > protocol::kMaxInlineBytes) {
     return context_.refuse(request, {ErrorCode::kUnsupported, "not all of these bytes lie in the hot tier"});
   }
@@ -39,21 +40,36 @@ void Reader::release(SessionId session, std::span<const uint64_t> pins) {
   for (const uint64_t pin : pins) held->second.erase(pin);
 }
 
-bool Reader::tell_places(const Request& request, const OpenFile& file, const std::vector<Extent>& extents) {
+// What is told ahead is pinned too, so it is a small part of the hot tier.
+Extent Reader::ahead_of(const std::vector<Extent>& extents, uint64_t ahead) const {
+  constexpr uint64_t kShare = 8;
+  const uint64_t share =
+      context_.parts.hot.usage().bytes_total / kShare / std::max<uint64_t>(context_.sessions.size(), 1);
+  const Offset begin = extents.back().end;
+  const uint64_t bytes = std::min({ahead, share, kMaxFileBytes - begin.value});
+  return {begin, Offset(begin.value + bytes)};
+}
+
+bool Reader::tell_places(const Request& request, const OpenFile& file, const wire::ReadT& ask) {
   auto& held = pins_[request.session];
   if (held.size() >= kMaxPins) return false;
-  auto staged = context_.parts.hot.staged(file.container, file.txn, extents);
+  const auto extents = protocol::extents_of(ask.extents);
+  auto staged = context_.parts.hot.staged(file.container, file.txn, extents, ahead_of(extents, ask.ahead),
+                                          kMostPiecesAhead);
   if (!staged || !*staged || (*staged)->segments.size() > protocol::kMaxMappedPieces) return false;
   wire::ReadDoneT done;
   done.pieces.reserve((*staged)->segments.size());
+  uint64_t told = 0;
   for (const auto& segment : (*staged)->segments) {
     const uint64_t bytes = segment.bytes.size();
-    done.pieces.emplace_back(done.bytes, segment.area_offset, bytes, segment.in_slab, segment.slab_length);
+    done.pieces.emplace_back(told, segment.area_offset, bytes, segment.in_slab, segment.slab_length);
     const auto blocks = protocol::whole_blocks(segment.in_slab, bytes, segment.slab_length);
     const auto sums = segment.checksums.subspan(blocks.count == 0 ? 0 : blocks.first, blocks.count);
     done.checksums.insert(done.checksums.end(), sums.begin(), sums.end());
-    done.bytes += bytes;
+    told += bytes;
   }
+  done.bytes = std::min(told, protocol::total_bytes(ask.extents));
+  done.ahead = told - done.bytes;
   done.pin = next_pin_++;
   held.emplace(done.pin, std::move((*staged)->pin));
   ++context_.reads;

@@ -32,9 +32,11 @@ class Reader {
     std::vector<uint32_t> checksums;
   };
   static constexpr size_t kMaxPins = 4096;  // of one session
+  static constexpr size_t kMostPiecesAhead = 512;
 
   // True when the request was answered.
-  bool tell_places(const Request& request, const OpenFile& file, const std::vector<Extent>& extents);
+  bool tell_places(const Request& request, const OpenFile& file, const wire::ReadT& ask);
+  Extent ahead_of(const std::vector<Extent>& extents, uint64_t ahead) const;
   Result<Gathered> gather(ContainerId container, std::optional<TxnId> txn,
                           const std::vector<Extent>& extents);
   Result<Gathered> gather_once(ContainerId container, std::optional<TxnId> txn,

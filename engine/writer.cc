@@ -1,5 +1,6 @@
 #include "engine/writer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -151,6 +152,13 @@ void Writer::wait_for_room(Waiting write) {
   lane_.recall();  // what others were granted and do not use may be all it needs
   context_.drain->want_room(length);
   context_.parts.transport.after_ms(left_ms, [this] { give_up_waiting(); });
+}
+
+bool Writer::waits_for(uint64_t handle) const {
+  return std::ranges::any_of(waiting_, [&](const Waiting& one) {
+    const auto* write = one.message->body.AsWrite();
+    return write != nullptr && write->handle == handle;
+  });
 }
 
 void Writer::give_up_waiting() {

@@ -40,6 +40,9 @@ class Writer {
   // The drain made room, or cannot. Loop thread.
   void drain_progress(const Result<>& outcome);
 
+  // Whether a write through this handle waits for room.
+  bool waits_for(uint64_t handle) const;
+
  private:
   struct Waiting {
     Request request;

@@ -92,7 +92,8 @@ class LockUse {
 // Promised:
 // - A use is given only under a lock that the server granted and has not asked back, that contains the access
 //   and permits its mode.
-// - After a revoke no new use begins, but for accesses inside a lock that is held by hold(). When the last one
+// - After a revoke no new use begins, but for accesses inside a lock that is held by hold(). When the last
+// one
 //   has ended, what was written under the lock is flushed, then the lock is released. A lock that nothing was
 //   written under is released at once.
 // - Locks without users are kept for later accesses, up to max_idle_locks and max_idle_ms, least recently
@@ -180,7 +181,7 @@ class LockCache {
     uint64_t idle_since_ms = 0;
     uint32_t users = 0;
     uint32_t holds = 0;  // of the users: those by hold()
-    bool live = false;  // false: a free place, or a lost lock that is still in use
+    bool live = false;   // false: a free place, or a lost lock that is still in use
     bool ordinary = true;
     bool used = false;     // since it was granted
     bool revoked = false;  // by the server: no new users but those inside a hold

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 // What a service and the processes that map its hot tier both know of that memory, and of POOL/lane, whose
@@ -15,6 +16,19 @@ struct LaneHeader {
   uint64_t unused[6];
 };
 static_assert(sizeof(LaneHeader) == 64);
+
+// A memfd beside them. The word of a container moves after each change of what its readers would see: by the
+// service when it knows of the change, and by a process that goes on before the service knows. Whoever was
+// told something of the container when the word stood as it does now, may go by it. Containers share words.
+inline constexpr size_t kChangeWords = 64;
+struct ChangeWord {
+  alignas(64) std::atomic<uint64_t> count;
+};
+inline constexpr size_t kChangeBoardBytes = kChangeWords * sizeof(ChangeWord);
+
+inline std::atomic<uint64_t>& change_word(std::byte* board, uint64_t container) {
+  return reinterpret_cast<ChangeWord*>(board)[container % kChangeWords].count;
+}
 
 // Slabs begin at multiples of this, and take up a multiple of it.
 inline constexpr uint64_t kSlabGranuleBytes = 512;

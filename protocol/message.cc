@@ -56,6 +56,8 @@ Result<> check_read(const wire::ReadT& read) {
     return refuse("a read of that size needs a buffer");
   if (read.destination != nullptr && read.destination->length() < total)
     return refuse("a read's buffer is shorter than its extents");
+  if (read.ahead > kMaxAheadBytes || (read.ahead > 0 && (!read.mapped || read.extents.size() != 1)))
+    return refuse("a read that asks for too much ahead, or ahead of several extents");
   if (read.release.size() > kMaxPinsPerMessage) return refuse("more pins than one message may release");
   return {};
 }
@@ -73,16 +75,20 @@ Result<> check_grants(const std::vector<uint64_t>& grants) {
 
 Result<> check_read_done(const wire::ReadDoneT& done) {
   if (done.pieces.size() > kMaxMappedPieces) return refuse("an answer of more pieces than it may have");
+  if (done.ahead > kMaxAheadBytes || (done.ahead > 0 && done.pieces.empty()))
+    return refuse("an answer with more ahead than there may be");
   uint64_t end = 0;
   uint64_t blocks = 0;
+  const uint64_t told = done.bytes + done.ahead;
   for (const auto& piece : done.pieces) {
-    const bool fits = piece.at() >= end && piece.at() <= done.bytes && piece.length() > 0 &&
-                      piece.length() <= done.bytes - piece.at() && piece.in_slab() <= piece.slab_length() &&
+    const bool fits = piece.at() == end && piece.at() <= told && piece.length() > 0 &&
+                      piece.length() <= told - piece.at() && piece.in_slab() <= piece.slab_length() &&
                       piece.length() <= piece.slab_length() - piece.in_slab();
     if (!fits) return refuse("a piece of an answer that does not fit in it");
     end = piece.at() + piece.length();
     blocks += whole_blocks(piece.in_slab(), piece.length(), piece.slab_length()).count;
   }
+  if (!done.pieces.empty() && end != told) return refuse("an answer whose pieces do not add up to it");
   if (!done.pieces.empty() && (done.bytes > kMaxRequestBytes || blocks != done.checksums.size()))
     return refuse("an answer whose checksums are not those of its pieces' blocks");
   return {};

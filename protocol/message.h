@@ -22,6 +22,7 @@ inline constexpr size_t kMaxHeldLocks = 4096;                  // locks put back
 inline constexpr size_t kMaxLocksShown = 1024;                 // in one LocksShown
 inline constexpr size_t kMaxGrantsPerMessage = 4096;
 inline constexpr size_t kMaxPinsPerMessage = 4096;
+inline constexpr uint64_t kMaxAheadBytes = 32 * 1024 * 1024;
 inline constexpr size_t kMaxMappedPieces = 2048;  // in one ReadDone
 inline constexpr size_t kListPage = 100;          // files in one Listed
 

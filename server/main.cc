@@ -124,7 +124,8 @@ std::optional<Failure> serve(const server::CommandLine& line, int signals) {
   }
   if (auto sane = server::check_request(paths, line.request); !sane) return Failure{sane.error(), {}};
   std::optional<int> holder;
-  auto lock = server::PoolLock::acquire(paths, &holder);
+  // Given back by the kernel only: who finds the pool free finds no process any more that ends.
+  static const auto& lock = *new auto(server::PoolLock::acquire(paths, &holder));
   if (!lock)
     return Failure{lock.error(),
                    lock.error().code == ErrorCode::kBusy ? std::optional(holder.value_or(0)) : std::nullopt};

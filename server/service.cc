@@ -16,6 +16,7 @@
 #include "burst_buffer/drain.h"
 #include "burst_buffer/hot_tier.h"
 #include "burst_buffer/pmem/pmem_domain.h"
+#include "engine/change_board.h"
 #include "engine/engine.h"
 #include "engine/lane_file.h"
 #include "engine/workers.h"
@@ -111,6 +112,7 @@ class RunningService final : public Service {
     transport_.reset();
     engine_.reset();
     lane_.reset();
+    changes_.reset();
     drain_.reset();
     sink_.reset();
     note_drained();
@@ -188,9 +190,12 @@ class RunningService final : public Service {
     if (!hot_file) return fail(hot_file.error());
     auto lane = engine::LaneFile::open(paths_.lane(), random_u64());
     if (!lane) return fail(lane.error());
+    auto changes = engine::ChangeBoard::create();
+    if (!changes) return fail(changes.error());
     hot_file_ = std::move(*hot_file);
     lane_ = std::move(*lane);
-    fabric.lend = {hot_file_.get(), lane_->readable().get()};
+    changes_ = std::move(*changes);
+    fabric.lend = {hot_file_.get(), lane_->readable().get(), changes_->descriptor().get()};
     return {};
   }
 
@@ -214,7 +219,8 @@ class RunningService final : public Service {
     engine::Options options;
     options.pool_id = config_.pool_id;
     options.pool_name = paths_.pool.string();
-    engine_ = engine::Engine::create(options, {*transport_, *workers_, *hot_, *store_, *meta_, lane_.get()});
+    engine_ = engine::Engine::create(
+        options, {*transport_, *workers_, *hot_, *store_, *meta_, lane_.get(), changes_.get()});
     sink_ = engine::make_drain_sink(*store_);
     burst_buffer::Drain::Options drain;
     drain.policy = policy_of(config_.drain);
@@ -337,6 +343,7 @@ class RunningService final : public Service {
   std::unique_ptr<burst_buffer::HotTier> hot_;
   UniqueFd hot_file_;
   std::unique_ptr<engine::LaneFile> lane_;
+  std::unique_ptr<engine::ChangeBoard> changes_;
   std::unique_ptr<transport::OfiTransport> transport_;
   std::unique_ptr<engine::ThreadWorkers> workers_;
   std::unique_ptr<engine::Engine> engine_;

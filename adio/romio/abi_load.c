@@ -40,9 +40,28 @@ static int load(struct SluiceError* error) {
   return 0;
 }
 
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF first of all.
+static int at_finalize(MPI_Comm comm, int keyval, void* value, void* extra) {
+  (void)comm, (void)keyval, (void)value, (void)extra;
+  loaded->disconnect();
+  return MPI_SUCCESS;
+}
+
+static void disconnect_at_finalize(void) {
+  int keyval;
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL) == MPI_SUCCESS) {
+    MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+    MPI_Comm_free_keyval(&keyval);
+  }
+}
+
 int sluice_abi_load(const struct SluiceAbi** abi, struct SluiceError* error) {
   pthread_mutex_lock(&mutex);
-  const int failed = loaded ? 0 : load(error);
+  const int first = !loaded;
+  const int failed = first ? load(error) : 0;
+  if (first && !failed) {
+    disconnect_at_finalize();
+  }
   *abi = loaded;
   pthread_mutex_unlock(&mutex);
   return failed;

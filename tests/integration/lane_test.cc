@@ -70,13 +70,15 @@ class LaneTest : public ::testing::TestWithParam<Medium> {
     ASSERT_GT(pid, 1);
     ASSERT_EQ(::kill(pid, signal), 0);
   }
-  uint64_t hot_bytes_used() const {
+  nlohmann::json status() const {
     const auto out = directory_->path() / "status.json";
     const std::string command =
         std::string(SLUICE_COMMAND) + " status --json --pool " + pool() + " >" + out.string();
-    if (std::system(command.c_str()) != 0) return UINT64_MAX;
-    return nlohmann::json::parse(*read_file(out, 1 << 20))["hot"]["bytes_used"].get<uint64_t>();
+    if (std::system(command.c_str()) != 0) return {};
+    return nlohmann::json::parse(*read_file(out, 1 << 20));
   }
+  uint64_t hot_bytes_used() const { return status()["hot"]["bytes_used"].get<uint64_t>(); }
+  uint64_t counter(const std::string& name) const { return status()["counters"][name].get<uint64_t>(); }
 
   Result<std::shared_ptr<Client>> connect() const {
     client::Options options;
@@ -168,6 +170,92 @@ TEST_P(LaneTest, writes_over_each_other_keep_their_order_through_kills_of_the_se
     ASSERT_TRUE(synced) << synced.error().message;
     ASSERT_TRUE(get(**file, 0, kFileBytes) == expected) << "round " << round;
   }
+}
+
+// Reads that go forward are served out of what was told ahead. None of them misses a write that returned
+// before it began, whoever wrote.
+TEST_P(LaneTest, who_reads_on_sees_every_write_that_returned_before) {
+  constexpr uint64_t kBlocks = 16;
+  constexpr uint64_t kWriters = 2;
+  constexpr uint64_t kRounds = 300;
+  auto reader = connect();
+  ASSERT_TRUE(reader);
+  auto file = (*reader)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, Bytes(kBlocks * kBlock)));
+  std::atomic<uint64_t> turn{0};  // whose it is: the writers', one after the other, and then the reader's
+  std::vector<std::atomic<uint8_t>> newest(kBlocks);
+  std::atomic<bool> failed{false};
+  const auto write = [&](uint64_t who) {
+    auto client = connect();
+    auto member = (*client)->attach((*file)->share());
+    SeededRng rng(who + 1);
+    for (uint64_t round = 0; round < kRounds && !failed; ++round) {
+      while (turn != round * (kWriters + 1) + who && !failed) std::this_thread::yield();
+      const uint64_t block = rng.below(kBlocks);
+      const auto byte = static_cast<uint8_t>(1 + (round * kWriters + who) % 250);
+      // Of many sizes, at many places of its block.
+      const uint64_t bytes = rng.below(2) == 0 ? kBlock : 1 + rng.below(kBlock);
+      if (!put(**member, block * kBlock, Bytes(bytes, static_cast<std::byte>(byte)))) failed = true;
+      newest[block] = byte;
+      ++turn;
+    }
+    EXPECT_TRUE((*member)->close(false));
+  };
+  std::vector<std::thread> writers;
+  for (uint64_t who = 0; who < kWriters; ++who) writers.emplace_back(write, who);
+  for (uint64_t round = 0; round < kRounds && !failed; ++round) {
+    while (turn != round * (kWriters + 1) + kWriters && !failed) std::this_thread::yield();
+    for (uint64_t block = 0; block < kBlocks; ++block) {
+      const Bytes seen = get(**file, block * kBlock, 16);
+      EXPECT_EQ(static_cast<uint8_t>(seen[0]), newest[block]) << "round " << round << ", block " << block;
+      if (static_cast<uint8_t>(seen[0]) != newest[block]) failed = true;
+    }
+    ++turn;
+  }
+  for (auto& writer : writers) writer.join();
+  // What was cut off is not read either.
+  (void)get(**file, 0, 100);
+  auto client = connect();
+  auto member = (*client)->attach((*file)->share());
+  ASSERT_TRUE((*member)->resize(kBlock));
+  EXPECT_EQ(get(**file, kBlock - 1, 100).size(), 1u);
+  ASSERT_TRUE((*member)->close(false));
+}
+
+TEST_P(LaneTest, who_reads_what_is_committed_sees_the_next_commit) {
+  auto one = connect();
+  auto two = connect();
+  ASSERT_TRUE(one && two);
+  auto file = (*one)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, Bytes(4 * kBlock, std::byte{1})));
+  ASSERT_TRUE((*file)->sync());
+  auto reader = (*two)->open("/f", {});
+  ASSERT_TRUE(reader) << reader.error().message;
+  for (uint8_t version = 2; version < 40; ++version) {
+    EXPECT_EQ(get(**reader, 0, 8)[0], static_cast<std::byte>(version - 1));
+    ASSERT_TRUE(put(**file, 0, Bytes(4 * kBlock, static_cast<std::byte>(version))));
+    EXPECT_EQ(get(**reader, kBlock, 8)[0], static_cast<std::byte>(version - 1)) << "not committed";
+    ASSERT_TRUE((*file)->sync());
+    EXPECT_EQ(get(**reader, 2 * kBlock, 8)[0], static_cast<std::byte>(version));
+  }
+}
+
+TEST_P(LaneTest, reading_on_asks_the_service_once_for_many_reads) {
+  auto client = connect();
+  ASSERT_TRUE(client);
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file);
+  const Bytes data = pattern(4 * kMiB, 9);
+  ASSERT_TRUE(put(**file, 0, data));
+  ASSERT_TRUE((*file)->flush());
+  const uint64_t before = counter("reads");
+  for (uint64_t at = 0; at < data.size(); at += kBlock) {
+    const Bytes seen = get(**file, at, kBlock);
+    ASSERT_TRUE(std::ranges::equal(seen, std::span(data).subspan(at, kBlock))) << at;
+  }
+  EXPECT_LE(counter("reads") - before, 12u) << "for 64 reads";
 }
 
 TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_room) {

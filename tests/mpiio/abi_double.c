@@ -288,6 +288,8 @@ static int unlock_file(struct SluiceFile* file, uint64_t lock, struct SluiceErro
   return pthread_mutex_unlock(&file->shared->mutex);
 }
 
+static void disconnect(void) {}
+
 const struct SluiceAbi* sluice_adio_abi(uint32_t version) {
   static const struct SluiceAbi kAbi = {
       .version = SLUICE_ABI_VERSION,
@@ -309,6 +311,7 @@ const struct SluiceAbi* sluice_adio_abi(uint32_t version) {
       .counter_set = counter_set,
       .lock = lock_file,
       .unlock = unlock_file,
+      .disconnect = disconnect,
   };
   return version == SLUICE_ABI_VERSION ? &kAbi : NULL;
 }

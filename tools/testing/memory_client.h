@@ -42,6 +42,7 @@ class MemoryClient final : public client::Client {
   Result<std::vector<client::FileInfo>> list(const std::string&) override { return unsupported(); }
   Result<> wait_drained(const std::string&, uint64_t) override { return unsupported(); }
   Result<client::LockReport> locks(const std::string&) override { return unsupported(); }
+  bool connected() const override { return true; }
   Result<std::string> explain(const std::string&) override { return unsupported(); }
 
   static client::FileInfo info(const std::string& path, const Stored& stored) {

@@ -29,7 +29,7 @@ struct OfiOptions {
   std::string scheme = "tcp";    // "tcp", "shm" or "any"
   bool tcp_when_needed = false;  // "any": tcp starts (and libfabric is loaded) with the first connection made
                                  // over it, and nobody reaches this side over it before
-  std::vector<int> lend;  // descriptors that every process that connects over shm gets a copy of; at most 2
+  std::vector<int> lend;  // descriptors that every process that connects over shm gets a copy of; at most 3
   std::string node;  // tcp: numeric address to listen on, default 127.0.0.1; shm: a name, default a fresh one
   std::string local_name;        // any: the name over shm, default a fresh one
   uint16_t port = 0;             // tcp: 0 takes any; a port in use is kExists. shm: unused

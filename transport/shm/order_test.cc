@@ -80,8 +80,7 @@ void speak_one_after_the_other(bool last_over_tcp) {
     const bool over_tcp = last_over_tcp && i + 1 == kClients;
     clients.push_back(OfiTransport::create(options).value());
     recorders.push_back(std::make_unique<Recorder>(*clients[i]));
-    peers.push_back(
-        clients[i]->connect(over_tcp ? receiver->address() : receiver->local_address()).value());
+    peers.push_back(clients[i]->connect(over_tcp ? receiver->address() : receiver->local_address()).value());
     ASSERT_TRUE(clients[i]->send(peers[i], number(sent++)));
     wait();  // before a connection stands nothing is put anywhere
   }
@@ -93,7 +92,9 @@ void speak_one_after_the_other(bool last_over_tcp) {
       if (rng.below(4) == 0) message.resize(rng.below(20'000) + sizeof sent);  // takes a while to collect
       ASSERT_TRUE(clients[who]->send(peers[who], std::move(message)));
     }
-    if (last_over_tcp) ASSERT_TRUE(clients.back()->send(peers.back(), number(sent++)));
+    if (last_over_tcp) {
+      ASSERT_TRUE(clients.back()->send(peers.back(), number(sent++)));
+    }
     wait();
   }
   over = true;

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "base/os.h"
 #include "base/result.h"
+#include "base/shared_mapping.h"
 
 // One link's shared memory: a queue of frames each way, and a word each way that says which of the other's
 // exposed memory a side is copying just now. One producer and one consumer for each queue, no locks, so a
@@ -44,27 +44,6 @@ struct RecordHeader {
   uint64_t ticket;  // when it was put, by the receiver's clock (shm_wire.h); 0: without
   uint32_t length;
   uint32_t unused;
-};
-
-// Owns a shared mapping.
-class SharedMapping {
- public:
-  SharedMapping() = default;
-  SharedMapping(SharedMapping&& other) noexcept;
-  SharedMapping& operator=(SharedMapping&& other) noexcept;
-  ~SharedMapping();
-
-  // New zeroed memory that no process can ever resize, mapped; the descriptor is for the other process.
-  static Result<std::pair<SharedMapping, UniqueFd>> create(size_t bytes);
-  // Maps what another process created: exactly `bytes` long and sealed, or refused with kProtocol.
-  static Result<SharedMapping> attach(const UniqueFd& fd, size_t bytes, bool writable);
-
-  std::byte* data() const { return data_; }
-  explicit operator bool() const { return data_ != nullptr; }
-
- private:
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 // One side's view. Borrows the mapping.

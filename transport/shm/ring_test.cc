@@ -39,7 +39,8 @@ TEST_F(Ring, RecordsOfAnySizePassBothWaysInOrderAroundTheEnd) {
     for (uint64_t i = 0; passed < 2000; ++i) {
       auto bytes = pattern(rng.below(kRingRecordBytes + 1), i);
       const size_t cut = rng.below(bytes.size() + 1);
-      if (from->put(i + 1, std::span(bytes).first(cut), std::span(bytes).subspan(cut)) == RingPair::Put::kDone) {
+      if (from->put(i + 1, std::span(bytes).first(cut), std::span(bytes).subspan(cut)) ==
+          RingPair::Put::kDone) {
         expected.push_back(std::move(bytes));
         if (rng.below(2) == 0) continue;
       }

@@ -54,7 +54,7 @@ class ShmWire final : public Wire {
 
   // Hands copies of these descriptors to every process that connects from now on.
   Result<> lend(std::span<const int> files);
-  static constexpr size_t kMaxLent = 2;
+  static constexpr size_t kMaxLent = 3;
 
  private:
   struct Link;
