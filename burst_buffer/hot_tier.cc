@@ -121,6 +121,7 @@ void StagedHotTier::apply_open(const LogRecord& record, TxnId txn) {
   const std::lock_guard lock(state_mutex_);
   const auto applied = state_->apply(record);
   SLUICE_ASSERT(applied);
+  if (options_.on_change) options_.on_change(state_->txn(txn)->container);
   auto& retired = state_->retired().holds;
   auto& kept = state_->txn(txn)->retired;
   kept.insert(kept.end(), std::make_move_iterator(retired.begin()), std::make_move_iterator(retired.end()));
@@ -129,8 +130,12 @@ void StagedHotTier::apply_open(const LogRecord& record, TxnId txn) {
 
 void StagedHotTier::apply_durable(const LogRecord& record) {
   const std::lock_guard lock(state_mutex_);
+  std::optional<ContainerId> changed;
+  if (const auto* commit = std::get_if<CommitRecord>(&record)) changed = commit->container;
+  if (const auto* abort = std::get_if<AbortRecord>(&record)) changed = state_->txn(abort->txn)->container;
   const auto applied = state_->apply(record);
   SLUICE_ASSERT(applied);
+  if (changed && options_.on_change) options_.on_change(*changed);
   state_->retired().holds.clear();
   may_have_shrunk_ = true;
 }
@@ -416,7 +421,7 @@ Segment StagedHotTier::hold_staged(const StagedSegment& found, HoldsPin& pin) {
 
 Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::optional<TxnId> txn,
                                                   std::span<const Extent> extents, Extent ahead,
-                                                  size_t most_ahead) {
+                                                  size_t most_segments) {
   const auto in_hot_tier = [](const StagedSegment& found) {
     return found.kind == Segment::Kind::kBytes && found.piece.keep;
   };
@@ -438,7 +443,7 @@ Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::op
   }
   if (!ahead.empty()) {
     for (const StagedSegment& found : c->index.lookup(txn, ahead)) {
-      if (!in_hot_tier(found) || most_ahead-- == 0) break;
+      if (!in_hot_tier(found) || view.segments.size() >= most_segments) break;
       view.segments.push_back(hold_staged(found, *pin));
     }
   }

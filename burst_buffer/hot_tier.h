@@ -135,6 +135,9 @@ class HotTier {
     // by reconcile(). Without it containers are taken to begin empty at epoch 0. An error is "not known now":
     // recovery then fails rather than take a container for removed, and drop what it was promised to keep.
     std::function<Result<std::optional<CommitInfo>>(ContainerId)> published;
+    // What readers of the container see has changed. Called before anybody can see it, with a lock held: it
+    // returns at once and calls nothing here.
+    std::function<void(ContainerId)> on_change = nullptr;
   };
 
   // Creates or recovers; with a null `domain` the PMDK pool file options.path is opened. After a crash:
@@ -193,11 +196,11 @@ class HotTier {
   // With `txn`, its own uncommitted writes lie on top of what is committed.
   virtual Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) = 0;
   // All of these extents, one behind the other, at one moment, when every byte of them is staged in the hot
-  // tier; nothing otherwise. `txn` that is not open: without it. Behind them what is staged of the first of
-  // `ahead`'s bytes, up to the first that is not, in at most `most_ahead` segments.
+  // tier; nothing otherwise. `txn` that is not open: without it. Behind them the first of `ahead`'s bytes, up
+  // to the first that is not staged, as long as all are at most `most_segments`.
   virtual Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
                                              std::span<const Extent> extents, Extent ahead = {},
-                                             size_t most_ahead = 0) = 0;
+                                             size_t most_segments = 0) = 0;
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;

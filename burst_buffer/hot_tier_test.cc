@@ -30,6 +30,7 @@ class HotTierTest : public ::testing::Test {
     hot_.reset();
     domain_ = std::move(domain);
     HotTier::Options options{"test.pool", kPoolBytes, {}};
+    options.on_change = [this](ContainerId container) { changed_.push_back(container); };
     if (published_) options.published = [this](ContainerId) { return published_; };
     auto opened = HotTier::open(options, domain_);
     ASSERT_TRUE(opened) << opened.error().message;
@@ -88,6 +89,7 @@ class HotTierTest : public ::testing::Test {
 
   std::optional<CommitInfo> published_;
   std::shared_ptr<SimDomain> domain_;
+  std::vector<ContainerId> changed_;
   std::unique_ptr<HotTier> hot_;
 };
 
@@ -556,8 +558,25 @@ TEST_F(HotTierTest, what_is_staged_behind_the_bytes_asked_for_is_told_up_to_the_
   };
   EXPECT_EQ(told({Offset(102), Offset(200)}, 9), "abcdef");
   EXPECT_EQ(told({Offset(102), Offset(105)}, 9), "abcde");
-  EXPECT_EQ(told({Offset(102), Offset(200)}, 1), "abc");
+  EXPECT_EQ(told({Offset(102), Offset(200)}, 2), "abc");
   EXPECT_EQ(told({Offset(106), Offset(200)}, 9), "ab");
+}
+
+TEST_F(HotTierTest, every_change_that_a_reader_may_see_is_told) {
+  const auto told = [&] { return std::exchange(changed_, {}) == std::vector<ContainerId>{kFile}; };
+  const TxnId txn = begin(1);
+  changed_.clear();
+  ASSERT_TRUE(put(txn, 0, "abc"));
+  EXPECT_TRUE(told());
+  ASSERT_TRUE(hot_->truncate(txn, Length(2)));
+  EXPECT_TRUE(told());
+  commit(txn);
+  EXPECT_TRUE(told());
+  const TxnId next = begin(2);
+  ASSERT_TRUE(put(next, 0, "x"));
+  changed_.clear();
+  ASSERT_TRUE(hot_->abort(next));
+  EXPECT_TRUE(told());
 }
 
 TEST_F(HotTierTest, a_slab_that_could_not_be_recorded_is_still_its_fillers) {

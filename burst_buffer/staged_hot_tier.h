@@ -54,7 +54,7 @@ class StagedHotTier final : public HotTier {
   Result<View> view(ContainerId container, std::optional<TxnId> txn, Extent extent) override;
   Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
                                      std::span<const Extent> extents, Extent ahead,
-                                     size_t most_ahead) override;
+                                     size_t most_segments) override;
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;

@@ -313,9 +313,10 @@ void Client::keep_shared() {
 
 void Client::end_shared() {
   SharedClients& all = SharedClients::instance();
+  std::map<std::string, std::shared_ptr<Client>> ended;  // says goodbye without the lock
   const std::lock_guard lock(all.mutex);
   all.keep = false;
-  all.kept.clear();
+  ended.swap(all.kept);
 }
 
 Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {

@@ -88,16 +88,25 @@ class Core {
   Lane lane;
   Session session;
   LockAgent locks;
-  // Of messages that tell of writes that have returned, of all files. They fit in the queue to the service,
-  // so that a write is on its way when it returns.
-  std::atomic<size_t> behind_bytes{0};
+  // Bytes of messages that tell of writes that have returned, of all files: so many that they fit in the
+  // queue to the service, and a write is on its way when it returns. False when there is no room now.
+  bool reserve_behind(size_t bytes) {
+    size_t now = behind_bytes_.load();
+    while (now == 0 || now + bytes <= kMostBehindBytes) {
+      if (behind_bytes_.compare_exchange_weak(now, now + bytes)) return true;
+    }
+    return false;
+  }
+  void end_behind(size_t bytes) { behind_bytes_ -= bytes; }
 
  private:
+  static constexpr size_t kMostBehindBytes = 96 * 1024;
   Session::Options with_hooks(Session::Options options);
 
   std::function<bool()> loop_runs_;
   Drive drive_;
   RunHere run_here_;
+  std::atomic<size_t> behind_bytes_{0};
 };
 
 }  // namespace sluice::client

@@ -73,32 +73,19 @@ std::vector<uint32_t> Lane::fill(const Room& room, const Batch& batch) {
   std::byte* to = room.mapping->at(room.offset);
   std::vector<uint32_t> sums;
   sums.reserve(batch.bytes / kChecksumBlockBytes + 1);
-  size_t index = 0;
-  size_t used = 0;  // of that piece
+  MemoryCursor memory(batch.memory);
   for (uint64_t done = 0; done < batch.bytes;) {
     const uint64_t block = std::min<uint64_t>(kChecksumBlockBytes, batch.bytes - done);
-    const Piece& piece = batch.memory[index];
-    if (piece.bytes - used >= block) {
+    auto from = memory.take(block);
+    if (from.size() == block) {
       // The checksum first: it brings the bytes into the cache that the copy then takes them from.
-      const std::span from(static_cast<const std::byte*>(piece.data) + used, block);
       sums.push_back(crc32c(from));
       stream_copy(to + done, from.data(), block);
-      used += block;
-      if (used == piece.bytes) {
-        ++index;
-        used = 0;
-      }
     } else {
-      for (uint64_t copied = 0; copied < block;) {
-        const Piece& part = batch.memory[index];
-        const uint64_t now = std::min<uint64_t>(part.bytes - used, block - copied);
-        std::memcpy(to + done + copied, static_cast<const std::byte*>(part.data) + used, now);
-        copied += now;
-        used += now;
-        if (used == part.bytes) {
-          ++index;
-          used = 0;
-        }
+      for (uint64_t copied = 0;; from = memory.take(block - copied)) {
+        std::memcpy(to + done + copied, from.data(), from.size());
+        copied += from.size();
+        if (copied == block) break;
       }
       sums.push_back(crc32c({to + done, block}));
     }
@@ -143,6 +130,8 @@ void Lane::note_change(ContainerId container) const {
 std::shared_ptr<const Told> Lane::told(wire::ReadDoneT answer, ChangeMark mark) const {
   const std::lock_guard lock(mutex_);
   if (!mapping_) return nullptr;
+  // Asked before the service came back: another one answered, which moves other words.
+  if (!mark.is_of(board_)) mark = {};
   return std::make_shared<const Told>(mapping_, std::move(answer), std::move(mark));
 }
 

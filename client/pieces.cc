@@ -76,4 +76,16 @@ Result<std::vector<Batch>> plan_batches(std::span<const Extent> extents, std::sp
   return batches;
 }
 
+std::span<std::byte> MemoryCursor::take(uint64_t most) {
+  while (used_ == memory_[index_].bytes) {
+    ++index_;
+    used_ = 0;
+  }
+  const Piece& piece = memory_[index_];
+  const uint64_t now = std::min<uint64_t>(most, piece.bytes - used_);
+  const std::span taken(static_cast<std::byte*>(piece.data) + used_, now);
+  used_ += now;
+  return taken;
+}
+
 }  // namespace sluice::client

@@ -21,6 +21,19 @@ struct Batch {
   bool contiguous() const { return memory.size() == 1; }
 };
 
+// Memory of the caller's, walked forward only.
+class MemoryCursor {
+ public:
+  explicit MemoryCursor(std::span<const Piece> memory) : memory_(memory) {}
+  // The next bytes of one piece, at most `most`; they are taken. There must be some left.
+  std::span<std::byte> take(uint64_t most);
+
+ private:
+  std::span<const Piece> memory_;
+  size_t index_ = 0;
+  uint64_t used_ = 0;  // of that piece
+};
+
 struct BatchLimits {
   uint64_t bytes = 4 * 1024 * 1024;
   size_t extents = 1024;

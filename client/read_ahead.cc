@@ -8,25 +8,26 @@ namespace {
 
 // Ranks that read in turns leave each other's bytes out.
 constexpr uint64_t kMostSkippedReads = 64;
+constexpr unsigned kMostInVain = 2;
+constexpr unsigned kTryAgain = 16;
 
 }  // namespace
-
-void ReadAhead::note(Extent extent) {
-  last_end_ = extent.end;
-}
 
 uint64_t ReadAhead::wanted(Extent extent) {
   const std::lock_guard lock(mutex_);
   const uint64_t length = extent.length().value;
   const bool forward =
       extent.begin >= last_end_ && (extent.begin - last_end_).value / kMostSkippedReads <= length;
+  last_end_ = extent.end;
   ahead_ = forward ? std::clamp(ahead_ * 2, kLeastBytes, kMostBytes) : 0;
-  note(extent);
-  return ahead_;
+  if (in_vain_ < kMostInVain || ++spared_ % kTryAgain == 0) return ahead_;
+  return 0;
 }
 
 void ReadAhead::retire() {
   if (!kept_) return;
+  in_vain_ = kept_->used ? 0 : in_vain_ + 1;
+  if (!kept_->used) ahead_ = 0;
   retired_.push_back(std::move(kept_->told));
   kept_.reset();
 }
@@ -49,11 +50,10 @@ std::optional<uint64_t> ReadAhead::serve(std::span<const Batch> plan, uint64_t n
         if (!kept_->extent.contains(extent)) return std::nullopt;
       }
     }
-    if (!kept_->told->holds() || now_ms - kept_->since_ms > kOldMs) {
+    if (!kept_->told->holds() || is_old(now_ms)) {
       retire();
       return std::nullopt;
     }
-    if (!plan.empty()) note(plan.back().extents.back());
     kept_->used_ms = now_ms;
     told = kept_->told;
     begin = kept_->extent.begin;
@@ -62,16 +62,22 @@ std::optional<uint64_t> ReadAhead::serve(std::span<const Batch> plan, uint64_t n
   for (const Batch& batch : plan) {
     MemoryCursor memory(batch.memory);
     for (const Extent& extent : batch.extents) {
-      if (!told->copy_out((extent.begin - begin).value, extent.length().value, memory)) return std::nullopt;
+      if (told->copy_out((extent.begin - begin).value, extent.length().value, memory)) continue;
+      const std::lock_guard lock(mutex_);
+      if (kept_ && kept_->told == told) retire();
+      return std::nullopt;
     }
     bytes += batch.bytes;
   }
+  const std::lock_guard lock(mutex_);
+  if (!plan.empty()) last_end_ = plan.back().extents.back().end;
+  if (kept_ && kept_->told == told) kept_->used = true;
   return bytes;
 }
 
 std::vector<uint64_t> ReadAhead::take_spent(uint64_t now_ms, bool all) {
   const std::lock_guard lock(mutex_);
-  if (kept_ && (all || now_ms - kept_->used_ms >= kIdleMs || now_ms - kept_->since_ms > kOldMs)) retire();
+  if (kept_ && (all || now_ms >= kept_->used_ms + kIdleMs || is_old(now_ms))) retire();
   std::vector<uint64_t> pins;
   std::erase_if(retired_, [&](const std::shared_ptr<const Told>& told) {
     if (told.use_count() > 1) return false;

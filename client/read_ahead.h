@@ -28,7 +28,7 @@ class ReadAhead {
   static constexpr uint64_t kOldMs = 1000;
 
   // This extent is about to be read from the service: how many bytes behind it to ask for. 0 when reads do
-  // not go forward.
+  // not go forward, and mostly so where what was told was of no use: somebody writes the file all the time.
   uint64_t wanted(Extent extent);
   // What the service told of `extent` and of told->ahead() bytes behind it.
   void keep(std::shared_ptr<const Told> told, Extent extent, uint64_t now_ms);
@@ -48,15 +48,18 @@ class ReadAhead {
     Extent extent;
     uint64_t since_ms = 0;
     uint64_t used_ms = 0;
+    bool used = false;
   };
-  void note(Extent extent);
   void retire();
+  bool is_old(uint64_t now_ms) const { return now_ms > kept_->since_ms + kOldMs; }
 
   mutable std::mutex mutex_;
   std::optional<Kept> kept_;
   std::vector<std::shared_ptr<const Told>> retired_;  // perhaps still being read from
   Offset last_end_;
   uint64_t ahead_ = 0;
+  unsigned in_vain_ = 0;  // kept and never used, one after the other
+  unsigned spared_ = 0;   // reads since then
 };
 
 }  // namespace sluice::client

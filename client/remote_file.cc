@@ -36,27 +36,27 @@ struct Buffer {
   }
   explicit Buffer(Lane::Room place) : room(std::move(place)) {}
   void gather(const Batch& batch) {
-    if (copy.empty()) return;
-    std::byte* to = copy.data();
-    for (const Piece& piece : batch.memory) {
-      std::memcpy(to, piece.data, piece.bytes);
-      to += piece.bytes;
+    MemoryCursor from(batch.memory);
+    for (size_t done = 0; done < copy.size();) {
+      const auto piece = from.take(copy.size() - done);
+      std::memcpy(copy.data() + done, piece.data(), piece.size());
+      done += piece.size();
     }
   }
   void scatter(const Batch& batch, uint64_t bytes) const {
     if (copy.empty()) return;
-    const std::byte* from = copy.data();
-    for (const Piece& piece : batch.memory) {
-      const uint64_t now = std::min<uint64_t>(piece.bytes, bytes);
-      std::memcpy(piece.data, from, now);
-      from += now;
-      bytes -= now;
+    MemoryCursor to(batch.memory);
+    for (uint64_t done = 0; done < bytes;) {
+      const auto piece = to.take(bytes - done);
+      std::memcpy(piece.data(), copy.data() + done, piece.size());
+      done += piece.size();
     }
   }
 
   std::vector<std::byte> copy;
   std::span<std::byte> span;
   std::optional<Lane::Room> room;  // of a write that was put in place
+  bool behind = false;             // its write has returned: nobody waits
   uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
   bool placed = false;             // a read whose bytes are where the caller wants them
 };
@@ -331,7 +331,6 @@ class RemoteFile final : public File, public Recoverable {
     size_t message_bytes = 0;
   };
   static constexpr size_t kMostBehind = 64;
-  static constexpr size_t kMostBehindBytes = 96 * 1024;
 
   // Not under locks: a write whose lock is lost is said again under another, and would then lie over those
   // that the caller made after it.
@@ -353,10 +352,15 @@ class RemoteFile final : public File, public Recoverable {
       auto sums = Lane::fill(*room, batch);
       auto one =
           std::make_shared<Behind>(Behind{std::move(batch), Buffer(std::move(*room)), std::move(sums)});
+      one->buffer.behind = true;
       bytes += one->batch.bytes;
       if (auto sent = send_behind(one); !sent) return fail(sent.error());
+      core_.lane.note_change(target_.container);  // after it was sent: who is told later is told of it
     }
-    core_.lane.note_change(target_.container);  // after they were sent: who is told later is told of them
+    // Nothing is sent while the service is away.
+    if (!core_.session.connected()) {
+      if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    }
     return bytes;
   }
 
@@ -365,14 +369,10 @@ class RemoteFile final : public File, public Recoverable {
     one->message_bytes = 256 + one->batch.extents.size() * sizeof(wire::Extent) + one->sums.size() * 4;
     {
       std::unique_lock lock(behind_mutex_);
-      const auto has_room = [&] {
-        const size_t others = core_.behind_bytes.load();
-        return others == 0 || (behind_ < kMostBehind && others + one->message_bytes <= kMostBehindBytes);
-      };
+      const auto has_room = [&] { return behind_ < kMostBehind && core_.reserve_behind(one->message_bytes); };
       if (!has_room() && !core_.wait_while_running(lock, behind_changed_, has_room))
         return fail(ErrorCode::kAborted, "the connection to the pool has ended");
       ++behind_;
-      core_.behind_bytes += one->message_bytes;
     }
     return core_.on_loop([this, one] {
       send_write(one->batch, one->buffer, one->sums, kLockAttempts, [this, one](Result<uint64_t> written) {
@@ -382,7 +382,7 @@ class RemoteFile final : public File, public Recoverable {
         const std::lock_guard lock(behind_mutex_);
         if (!written && !behind_error_) behind_error_ = written.error();
         --behind_;
-        core_.behind_bytes -= one->message_bytes;
+        core_.end_behind(one->message_bytes);
         behind_changed_.notify_all();
       });
     });
@@ -392,10 +392,24 @@ class RemoteFile final : public File, public Recoverable {
   Result<> settle_behind() {
     std::unique_lock lock(behind_mutex_);
     const auto quiet = [this] { return behind_ == 0; };
-    if (!quiet() && !core_.wait_while_running(lock, behind_changed_, quiet))
-      return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+    if (!quiet()) {
+      lock.unlock();
+      hurry_service();
+      lock.lock();
+      if (!core_.wait_while_running(lock, behind_changed_, quiet))
+        return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+    }
     lock.unlock();
     return take_behind_error();
+  }
+
+  // It may doze over messages that nobody waited for until now.
+  void hurry_service() {
+    (void)core_.on_loop([this] {
+      protocol::Body body;
+      body.Set(wire::RenewT{});
+      core_.session.tell(std::move(body));
+    });
   }
 
   Result<> take_behind_error() {
@@ -425,18 +439,19 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<> prepare_read(const Batch& batch, std::unique_ptr<Buffer>& buffer, bool last) {
     buffer = std::make_unique<Buffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
-    if (last && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
+    const bool can_use = core_.lane.usable() && !target_.settings.takes_locks();
+    if (last && can_use && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
     return {};
   }
 
-  // Out of the hot tier, without asking.
+  // Out of the hot tier, without asking. Pins hold as long as the session does, so the lease that counts is
+  // that of before: a process that was stopped in the middle may have another one by now.
   std::optional<uint64_t> read_told(std::span<const Batch> plan) {
     if (!core_.lane.usable()) return std::nullopt;
+    const uint64_t leased_until_ms = core_.session.leased_until_ms();
     const auto bytes = ahead_.serve(plan, core_.transport.now_ms());
-    return bytes && surely_has_session() ? bytes : std::nullopt;
+    return core_.transport.now_ms() < leased_until_ms ? bytes : std::nullopt;
   }
-  // Pins hold as long as the session does. A process that was stopped in the middle does not know.
-  bool surely_has_session() const { return core_.transport.now_ms() < core_.session.leased_until_ms(); }
 
   Result<Lane::Room> find_room(uint64_t bytes) {
     if (auto room = core_.lane.take(bytes)) return std::move(*room);
@@ -487,24 +502,27 @@ class RemoteFile final : public File, public Recoverable {
                   exposed = std::move(*memory);
                   ask.source = to_wire(exposed->remote());
                 }
-                core_.session.call(std::move(ask), [this, &batch, &buffer, &sums, attempts, finished, exposed,
-                                                    use](Result<Answer> answer) mutable {
-                  exposed.reset();
-                  use.hold.reset();
-                  auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
-                                        : Result<wire::WrittenT>(fail(answer.error()));
-                  if (written) {
-                    last_record_ = std::max(last_record_, written->record);
-                    return finished(batch.bytes);
-                  }
-                  // The lock went with a restart of the service, or to another client after a revoke: take
-                  // one again.
-                  if (written.error().code == ErrorCode::kConflict && use.id != 0 && attempts > 1) {
-                    core_.locks.refused(target_.container, use.id);
-                    return send_write(batch, buffer, sums, attempts - 1, finished);
-                  }
-                  finished(fail(written.error()));
-                });
+                core_.session.call(
+                    std::move(ask),
+                    [this, &batch, &buffer, &sums, attempts, finished, exposed,
+                     use](Result<Answer> answer) mutable {
+                      exposed.reset();
+                      use.hold.reset();
+                      auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
+                                            : Result<wire::WrittenT>(fail(answer.error()));
+                      if (written) {
+                        last_record_ = std::max(last_record_, written->record);
+                        return finished(batch.bytes);
+                      }
+                      // The lock went with a restart of the service, or to another client after a revoke:
+                      // take one again.
+                      if (written.error().code == ErrorCode::kConflict && use.id != 0 && attempts > 1) {
+                        core_.locks.refused(target_.container, use.id);
+                        return send_write(batch, buffer, sums, attempts - 1, finished);
+                      }
+                      finished(fail(written.error()));
+                    },
+                    /*hurried=*/!buffer.behind);
               });
   }
 
@@ -570,19 +588,18 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> take_told(const Batch& batch, Buffer& buffer, wire::ReadDoneT& read,
                              const ChangeMark& mark) {
-    const uint64_t pin = read.pin;
+    spent_pins_.push_back(read.pin);
+    look_at_pins_later();
     const auto told = core_.lane.told(std::move(read), mark);
     if (!told) return fail(ErrorCode::kInternal, "the hot tier is not mapped");
     MemoryCursor memory(batch.memory);
     auto copied = told->copy_out(0, told->bytes(), memory);
-    if (copied && !surely_has_session())
+    if (copied && core_.transport.now_ms() >= core_.session.leased_until_ms())
       copied = fail(Error(ErrorCode::kConflict, "this process was silent for too long").mark_retryable());
     if (copied && told->ahead() > 0) {
+      spent_pins_.pop_back();
       ahead_.keep(told, batch.extents.front(), core_.transport.now_ms());
-    } else {
-      spent_pins_.push_back(pin);
     }
-    look_at_pins_later();
     if (!copied) return fail(copied.error());
     cold_ = false;
     buffer.placed = true;
@@ -602,10 +619,11 @@ class RemoteFile final : public File, public Recoverable {
       if (!*alive) return;
       looks_at_pins_ = false;
       release_pins(/*all=*/false);
-      if (ahead_.holds_pins()) look_at_pins_later();
+      if (ahead_.holds_pins() || !spent_pins_.empty()) look_at_pins_later();
     });
   }
   void release_pins(bool all) {
+    if (!core_.session.ready_now()) return;  // they stay, for the next time
     wire::ReleaseT release;
     release.pins = take_spent_pins(all);
     if (release.pins.empty()) return;

@@ -17,26 +17,29 @@ Session::~Session() {
 
 // --- asking ---
 
-void Session::call(protocol::Body body, Answered done) {
+void Session::call(protocol::Body body, Answered done, bool hurried) {
   if (state_ == State::kEnded)
     return done(fail(ErrorCode::kAborted, "the connection to the pool was closed"));
-  const uint64_t id = put(std::move(body), std::move(done));
+  const uint64_t id = put(std::move(body), std::move(done), hurried);
   if (state_ == State::kReady) return send(id, calls_.at(id));
   if (state_ == State::kAway && !retry_scheduled_) connect();
 }
 
-uint64_t Session::put(protocol::Body body, Answered done) {
+uint64_t Session::put(protocol::Body body, Answered done, bool hurried) {
   const uint64_t id = next_id_++;
   Call& call = calls_[id];
   call.message = protocol::encode_message(id, std::move(body));
   call.done = std::move(done);
+  call.hurried = hurried;
   return id;
 }
 
 void Session::send(uint64_t id, Call& call) {
   ++call.times_sent;
   call.sent_ms = transport_.now_ms();
-  if (auto sent = transport_.send(*peer_, call.message); !sent) {
+  auto sent =
+      call.hurried ? transport_.send(*peer_, call.message) : transport_.send_unhurried(*peer_, call.message);
+  if (!sent) {
     // Too large: this request can never be sent. Too much queued: the connection does not move; start afresh.
     if (sent.error().code == ErrorCode::kTooLarge) {
       auto done = std::move(call.done);

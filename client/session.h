@@ -62,12 +62,13 @@ class Session final : public transport::Handler {
 
   // Asks. `done` runs exactly once: with the answer, with the service's error, or with kUnavailable when the
   // service stayed away for too long.
-  void call(protocol::Body body, Answered done);
+  // Not hurried: nobody waits for the answer.
+  void call(protocol::Body body, Answered done, bool hurried = true);
   template <class T>
-  void call(T body, Answered done) {
+  void call(T body, Answered done, bool hurried = true) {
     protocol::Body any;
     any.Set(std::move(body));
-    call(std::move(any), std::move(done));
+    call(std::move(any), std::move(done), hurried);
   }
   // Says something that is not answered to anybody; dropped when there is no connection.
   void tell(protocol::Body body);
@@ -98,6 +99,7 @@ class Session final : public transport::Handler {
     Answered done;
     uint64_t sent_ms = 0;  // the last time
     unsigned times_sent = 0;
+    bool hurried = true;
   };
   enum class State { kAway, kConnecting, kRecovering, kReady, kEnded };
 
@@ -111,7 +113,7 @@ class Session final : public transport::Handler {
   void send(uint64_t id, Call& call);
   void fail_all(const Error& why);
   void renew();
-  uint64_t put(protocol::Body body, Answered done);
+  uint64_t put(protocol::Body body, Answered done, bool hurried = true);
 
   transport::Transport& transport_;
   Options options_;

@@ -7,18 +7,6 @@
 
 namespace sluice::client {
 
-std::span<std::byte> MemoryCursor::take(uint64_t most) {
-  while (used_ == memory_[index_].bytes) {
-    ++index_;
-    used_ = 0;
-  }
-  const Piece& piece = memory_[index_];
-  const uint64_t now = std::min<uint64_t>(most, piece.bytes - used_);
-  const std::span taken(static_cast<std::byte*>(piece.data) + used_, now);
-  used_ += now;
-  return taken;
-}
-
 Told::Told(std::shared_ptr<const HotMap> map, wire::ReadDoneT answer, ChangeMark mark)
     : map_(std::move(map)), boot_(map_->expected_boot()), answer_(std::move(answer)), mark_(std::move(mark)) {
   size_t sums = 0;

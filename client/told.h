@@ -12,25 +12,13 @@
 
 namespace sluice::client {
 
-// Memory of the caller's, walked forward only.
-class MemoryCursor {
- public:
-  explicit MemoryCursor(std::span<const Piece> memory) : memory_(memory) {}
-  // The next bytes of one piece, at most `most`; they are taken. There must be some left.
-  std::span<std::byte> take(uint64_t most);
-
- private:
-  std::span<const Piece> memory_;
-  size_t index_ = 0;
-  uint64_t used_ = 0;  // of that piece
-};
-
 // Where a container's word on the board of changes stood at a moment.
 class ChangeMark {
  public:
   ChangeMark() = default;  // never stands
   ChangeMark(std::shared_ptr<const SharedMapping> board, ContainerId container)
       : board_(std::move(board)), container_(container), count_(board_ ? word().load() : 0) {}
+  bool is_of(const std::shared_ptr<const SharedMapping>& board) const { return board_ == board; }
   bool still_stands() const { return board_ && word().load() == count_; }
 
  private:

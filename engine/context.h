@@ -64,7 +64,7 @@ class Context {
   // it is back.
   void interrupted(const Request& request);
   std::optional<transport::PeerId> peer_of(const Request& request);
-  // What readers of the container see has changed. Said before the one who changed it is answered.
+  // What readers of the container see has changed, other than by the hot tier.
   void changed(ContainerId container);
   template <class T>
   void answer(const Request& request, T body) {

@@ -173,7 +173,16 @@ class EngineImpl final : public Engine {
     // What a client comes back with, in any order; the first that is something else comes after all of it.
     const bool comes_back = body.type == wire::Body::Recover || body.type == wire::Body::Reclaim;
     if (!comes_back) locks_.recovery_is_over_for(request.session);
-    if (comes_after_waiting_write(request, message)) return;
+    if (body.type == wire::Body::Read) release(request.session, body.AsRead()->release);
+    const auto later = [this, request, message] {
+      if (!stopped_ && context_.sessions.find(request.session) != nullptr) serve(request, message);
+    };
+    if (const auto handle = file_of(body); handle && writer_.after_waiting(*handle, later)) return;
+    serve(request, message);
+  }
+
+  void serve(const Request& request, const Message& message) {
+    const protocol::Body& body = message->body;
     switch (body.type) {
       case wire::Body::Renew:
         return context_.answer(request, wire::DoneT{});
@@ -207,8 +216,7 @@ class EngineImpl final : public Engine {
       case wire::Body::Read:
         return reader_.read(request, message);
       case wire::Body::Release:
-        // Asked again it changes nothing: its answer takes no place among those that are kept.
-        reader_.release(request.session, body.AsRelease()->pins);
+        release(request.session, body.AsRelease()->pins);
         return context_.answer_once(request, done());
       case wire::Body::Size:
         return files_.size(request, *body.AsSize());
@@ -231,8 +239,8 @@ class EngineImpl final : public Engine {
     }
   }
 
-  // The file that a request asks about or changes as a whole.
-  static std::optional<uint64_t> whole_file_of(const protocol::Body& body) {
+  // The file that a request asks about, or changes other than by a write.
+  static std::optional<uint64_t> file_of(const protocol::Body& body) {
     switch (body.type) {
       case wire::Body::Read:
         return body.AsRead()->handle;
@@ -249,16 +257,9 @@ class EngineImpl final : public Engine {
     }
   }
 
-  // A client may have gone on from a write that waits for room here, and told others of it: what is asked
-  // after it is answered after it.
-  bool comes_after_waiting_write(const Request& request, const Message& message) {
-    constexpr uint64_t kAgainMs = 2;
-    const auto handle = whole_file_of(message->body);
-    if (!handle || !writer_.waits_for(*handle)) return false;
-    context_.parts.transport.after_ms(kAgainMs, [this, request, message] {
-      if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch(request, message);
-    });
-    return true;
+  // Asked again it changes nothing.
+  void release(SessionId session, std::span<const uint64_t> pins) {
+    if (reader_.release(session, pins)) writer_.room_came_back();
   }
 
   void end_session(SessionId id, bool evicted) {

@@ -402,7 +402,6 @@ void OpenFiles::write_ended(HandleId handle) {
   OpenFile* file = find(handle);
   if (file == nullptr) return;  // dropped meanwhile
   SLUICE_ASSERT(file->writes_under_way > 0);
-  context_.changed(file->container);
   if (--file->writes_under_way == 0 && file->when_quiet) std::exchange(file->when_quiet, {})();
 }
 
@@ -457,7 +456,6 @@ void OpenFiles::committed(HandleId handle, Result<burst_buffer::CommitInfo> outc
   OpenFile* file = find(handle);
   SLUICE_ASSERT(file != nullptr);
   file->committing = false;
-  context_.changed(file->container);
   if (outcome) {
     file->txn.reset();
     file->last_sync = *outcome;
@@ -542,7 +540,6 @@ void OpenFiles::drop(OpenFile& file) {
                 aborted.error().message);
     }
     file.txn.reset();
-    context_.changed(file.container);
   }
   erase(file.id);
 }

@@ -9,7 +9,6 @@ namespace sluice::engine {
 
 void Reader::read(const Request& request, const Message& message) {
   const wire::ReadT& ask = *message->body.AsRead();
-  release(request.session, ask.release);
   auto file = files_.find(request, ask.handle, ask.secret);
   if (!file) return context_.refuse(request, file.error());
   if ((*file)->access == wire::Access::WriteOnly) {
@@ -34,10 +33,12 @@ void Reader::read(const Request& request, const Message& message) {
       });
 }
 
-void Reader::release(SessionId session, std::span<const uint64_t> pins) {
+bool Reader::release(SessionId session, std::span<const uint64_t> pins) {
   const auto held = pins_.find(session);
-  if (held == pins_.end()) return;
-  for (const uint64_t pin : pins) held->second.erase(pin);
+  if (held == pins_.end()) return false;
+  size_t released = 0;
+  for (const uint64_t pin : pins) released += held->second.erase(pin);
+  return released > 0;
 }
 
 // What is told ahead is pinned too, so it is a small part of the hot tier.
@@ -55,7 +56,7 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const wir
   if (held.size() >= kMaxPins) return false;
   const auto extents = protocol::extents_of(ask.extents);
   auto staged = context_.parts.hot.staged(file.container, file.txn, extents, ahead_of(extents, ask.ahead),
-                                          kMostPiecesAhead);
+                                          kMostPiecesWithAhead);
   if (!staged || !*staged || (*staged)->segments.size() > protocol::kMaxMappedPieces) return false;
   wire::ReadDoneT done;
   done.pieces.reserve((*staged)->segments.size());
@@ -70,8 +71,9 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const wir
   }
   done.bytes = std::min(told, protocol::total_bytes(ask.extents));
   done.ahead = told - done.bytes;
-  done.pin = next_pin_++;
-  held.emplace(done.pin, std::move((*staged)->pin));
+  // Asked again because the answer was lost, it is the same pin.
+  done.pin = request.id;
+  held.insert_or_assign(done.pin, std::move((*staged)->pin));
   ++context_.reads;
   context_.drain->busy();
   context_.bytes_read += done.bytes;

@@ -23,7 +23,8 @@ class Reader {
  public:
   Reader(Context& context, OpenFiles& files) : context_(context), files_(files) {}
   void read(const Request& request, const Message& message);
-  void release(SessionId session, std::span<const uint64_t> pins);
+  // True when any of them was held.
+  bool release(SessionId session, std::span<const uint64_t> pins);
   void session_gone(SessionId session) { pins_.erase(session); }
 
  private:
@@ -31,8 +32,8 @@ class Reader {
     std::vector<std::byte> bytes;  // of the extents before the end of the file
     std::vector<uint32_t> checksums;
   };
-  static constexpr size_t kMaxPins = 4096;  // of one session
-  static constexpr size_t kMostPiecesAhead = 512;
+  static constexpr size_t kMaxPins = 4096;             // of one session
+  static constexpr size_t kMostPiecesWithAhead = 512;  // of an answer that tells ahead
 
   // True when the request was answered.
   bool tell_places(const Request& request, const OpenFile& file, const wire::ReadT& ask);
@@ -47,8 +48,7 @@ class Reader {
 
   Context& context_;
   OpenFiles& files_;
-  std::map<SessionId, std::map<uint64_t, std::unique_ptr<burst_buffer::Pin>>> pins_;
-  uint64_t next_pin_ = 1;
+  std::map<SessionId, std::map<uint64_t, std::unique_ptr<burst_buffer::Pin>>> pins_;  // by request
   uint64_t turn_ = 0;  // reads are spread over the workers
 };
 

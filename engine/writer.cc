@@ -4,12 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/checksum.h"
 
 namespace sluice::engine {
 
 void Writer::write(const Request& request, const Message& message) {
-  Waiting write{request, message, context_.parts.transport.now_ms() + context_.options.full_wait_ms};
+  const uint64_t deadline_ms = context_.parts.transport.now_ms() + context_.options.full_wait_ms;
+  Waiting write{request, message, deadline_ms, next_number_++};
   if (!waiting_.empty() || !admit(write)) wait_for_room(std::move(write));
 }
 
@@ -39,8 +41,10 @@ bool Writer::admit(const Waiting& write) {
     return true;
   }
   if ((*file)->committing) {
+    begin_waiting(write);
     (*file)->after_commit.push_back([this, write] {
       if (!waiting_.empty() || !admit(write)) wait_for_room(write);
+      end_waiting(write);
     });
     return true;
   }
@@ -146,6 +150,7 @@ bool Writer::admit_copy(const Waiting& write, OpenFile& file, TxnId txn) {
 void Writer::wait_for_room(Waiting write) {
   const uint64_t now = context_.parts.transport.now_ms();
   if (now >= write.deadline_ms) return context_.refuse(write.request, full(context_.drain->status().state));
+  begin_waiting(write);
   const Length length = wanted(write);
   const uint64_t left_ms = write.deadline_ms - now;
   waiting_.push_back(std::move(write));
@@ -154,30 +159,53 @@ void Writer::wait_for_room(Waiting write) {
   context_.parts.transport.after_ms(left_ms, [this] { give_up_waiting(); });
 }
 
-bool Writer::waits_for(uint64_t handle) const {
-  return std::ranges::any_of(waiting_, [&](const Waiting& one) {
-    const auto* write = one.message->body.AsWrite();
-    return write != nullptr && write->handle == handle;
+void Writer::begin_waiting(const Waiting& write) {
+  if (const auto* ask = write.message->body.AsWrite()) numbers_.emplace(ask->handle, write.number);
+}
+
+void Writer::end_waiting(const Waiting& write) {
+  const auto* ask = write.message->body.AsWrite();
+  if (ask == nullptr) return;
+  const auto at = numbers_.find({ask->handle, write.number});
+  SLUICE_ASSERT(at != numbers_.end());
+  numbers_.erase(at);
+  std::vector<std::function<void()>> due;
+  std::erase_if(later_, [&](Later& later) {
+    const auto first = numbers_.lower_bound({later.handle, 0});
+    const bool waits =
+        first != numbers_.end() && first->first == later.handle && first->second <= later.number;
+    if (!waits) due.push_back(std::move(later.work));
+    return !waits;
   });
+  for (const auto& work : due) work();
+}
+
+bool Writer::after_waiting(uint64_t handle, std::function<void()> work) {
+  const auto first = numbers_.lower_bound({handle, 0});
+  if (first == numbers_.end() || first->first != handle) return false;
+  later_.push_back({handle, next_number_ - 1, std::move(work)});
+  return true;
 }
 
 void Writer::give_up_waiting() {
   const uint64_t now = context_.parts.transport.now_ms();
-  std::deque<Waiting> still;
-  for (auto& waiting : waiting_) {
-    if (waiting.deadline_ms > now) {
-      still.push_back(std::move(waiting));
-    } else {
-      context_.refuse(waiting.request, full(context_.drain->status().state));
-    }
-  }
-  waiting_ = std::move(still);
+  std::deque<Waiting> over;
+  std::erase_if(waiting_, [&](Waiting& waiting) {
+    if (waiting.deadline_ms > now) return false;
+    over.push_back(std::move(waiting));
+    return true;
+  });
+  for (const Waiting& waiting : over) refuse_full(waiting, context_.drain->status().state);
+}
+
+void Writer::refuse_full(const Waiting& write, const std::string& why) {
+  context_.refuse(write.request, full(why));
+  end_waiting(write);
 }
 
 void Writer::drain_progress(const Result<>& outcome) {
   if (!outcome) {
-    auto waiting = std::exchange(waiting_, {});
-    for (const Waiting& one : waiting) context_.refuse(one.request, full(outcome.error().message));
+    for (const Waiting& one : std::exchange(waiting_, {})) refuse_full(one, outcome.error().message);
     return;
   }
   while (!waiting_.empty()) {
@@ -187,6 +215,7 @@ void Writer::drain_progress(const Result<>& outcome) {
       return;
     }
     waiting_.pop_front();
+    end_waiting(next);
   }
 }
 

@@ -110,7 +110,7 @@ void LockCache::hold(ContainerId container, Extent extent, LockMode access, Acqu
   ++of.counts.acquires;
   const Need need{extent, access, true};
   if (find_serving(of, need) != kNoEntry) ++of.counts.from_cache;
-  serve(container, {need, access, GroupId(0), extent, true, std::move(done)});
+  serve(container, {need, access, GroupId(0), extent, /*expand=*/false, std::move(done)});
 }
 
 void LockCache::serve(ContainerId container, Waiter waiter) {

@@ -92,10 +92,9 @@ class LockUse {
 // Promised:
 // - A use is given only under a lock that the server granted and has not asked back, that contains the access
 //   and permits its mode.
-// - After a revoke no new use begins, but for accesses inside a lock that is held by hold(). When the last
-// one
-//   has ended, what was written under the lock is flushed, then the lock is released. A lock that nothing was
-//   written under is released at once.
+// - After a revoke no new use begins, but for accesses inside a lock that is in use by hold(). When the last
+//   one has ended, what was written under the lock is flushed, then the lock is released. A lock that nothing
+//   was written under is released at once.
 // - Locks without users are kept for later accesses, up to max_idle_locks and max_idle_ms, least recently
 //   used first out.
 // - A lock that a newer, larger one makes useless is released without a flush: the larger one protects what

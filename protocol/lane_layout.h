@@ -17,9 +17,10 @@ struct LaneHeader {
 };
 static_assert(sizeof(LaneHeader) == 64);
 
-// A memfd beside them. The word of a container moves after each change of what its readers would see: by the
-// service when it knows of the change, and by a process that goes on before the service knows. Whoever was
-// told something of the container when the word stood as it does now, may go by it. Containers share words.
+// A memfd beside them. The word of a container moves with each change of what its readers would see: by the
+// service before anybody sees the change, and by a process that goes on before the service knows of one, when
+// it has told it. Whoever asked the service about the container when the word stood where it stands now, may
+// go by the answer. Containers share words.
 inline constexpr size_t kChangeWords = 64;
 struct ChangeWord {
   alignas(64) std::atomic<uint64_t> count;

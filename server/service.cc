@@ -112,7 +112,6 @@ class RunningService final : public Service {
     transport_.reset();
     engine_.reset();
     lane_.reset();
-    changes_.reset();
     drain_.reset();
     sink_.reset();
     note_drained();
@@ -176,6 +175,10 @@ class RunningService final : public Service {
       if (!info) return fail(info.error());
       return std::optional(burst_buffer::CommitInfo{info->published, info->size});
     };
+    auto changes = engine::ChangeBoard::create();
+    if (!changes) return fail(changes.error());
+    changes_ = std::move(*changes);
+    options.on_change = [board = changes_.get()](ContainerId container) { board->note(container); };
     auto hot = burst_buffer::HotTier::open(std::move(options), domain_);
     if (!hot) return fail(hot.error());
     hot_ = std::move(*hot);
@@ -190,11 +193,8 @@ class RunningService final : public Service {
     if (!hot_file) return fail(hot_file.error());
     auto lane = engine::LaneFile::open(paths_.lane(), random_u64());
     if (!lane) return fail(lane.error());
-    auto changes = engine::ChangeBoard::create();
-    if (!changes) return fail(changes.error());
     hot_file_ = std::move(*hot_file);
     lane_ = std::move(*lane);
-    changes_ = std::move(*changes);
     fabric.lend = {hot_file_.get(), lane_->readable().get(), changes_->descriptor().get()};
     return {};
   }

@@ -90,6 +90,11 @@ class Transport {
   // Over shared memory also those of different peers do: what was sent before another peer's sending began is
   // told before that, unless the sender's queue was full.
   virtual Result<> send(PeerId peer, std::vector<std::byte> message) = 0;
+  // The same for a message that nobody waits for: a receiver that has fallen asleep over many such ones is
+  // not woken by it, but looks by itself within a millisecond. Whatever is sent hurried after it wakes it.
+  virtual Result<> send_unhurried(PeerId peer, std::vector<std::byte> message) {
+    return send(peer, std::move(message));
+  }
 
   // Makes memory reachable. Bounded in number by the provider: kBusy when there is no more room.
   virtual Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) = 0;

@@ -223,6 +223,34 @@ TEST_P(LaneTest, who_reads_on_sees_every_write_that_returned_before) {
   ASSERT_TRUE((*member)->close(false));
 }
 
+// What was told by a service that is gone does not outlive it, whenever it went.
+TEST_P(LaneTest, who_reads_on_through_restarts_of_the_service_sees_what_was_written_after_them) {
+  constexpr uint64_t kBlocks = 8;
+  auto one = connect();
+  auto two = connect();
+  ASSERT_TRUE(one && two);
+  auto file = (*one)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, Bytes(kBlocks * kBlock)));
+  auto reader = (*two)->attach((*file)->share());
+  ASSERT_TRUE(reader);
+  for (uint8_t round = 1; round <= 6; ++round) {
+    std::atomic<bool> over{false};
+    std::thread reading([&] {
+      for (uint64_t at = 0; !over; at = (at + kBlock) % (kBlocks * kBlock)) (void)get(**reader, at, 16);
+    });
+    signal_service(SIGKILL);
+    up();
+    const auto written = put(**file, 0, Bytes(kBlocks * kBlock, static_cast<std::byte>(round)));
+    over = true;
+    reading.join();
+    ASSERT_TRUE(written) << written.error().message;
+    ASSERT_TRUE((*file)->flush());
+    for (uint64_t block = 0; block < kBlocks; ++block)
+      ASSERT_EQ(get(**reader, block * kBlock, 1)[0], static_cast<std::byte>(round)) << "block " << block;
+  }
+}
+
 TEST_P(LaneTest, who_reads_what_is_committed_sees_the_next_commit) {
   auto one = connect();
   auto two = connect();

@@ -28,8 +28,9 @@ OutgoingFrame make_frame(FrameHeader header, std::vector<std::byte> payload) {
 namespace {
 
 OutgoingFrame next_fragment(const Connection& c, size_t max_payload) {
-  const auto& message = c.messages.front();
+  const auto& message = c.messages.front().bytes;
   OutgoingFrame frame;
+  frame.hurried = c.messages.front().hurried;
   frame.message = message;
   frame.offset = c.first_message_sent;
   frame.length = std::min(message->size() - c.first_message_sent, max_payload);
@@ -67,7 +68,7 @@ bool flush_frames(Connection& c, Wire& wire, uint64_t now_ms) {
     if (!hand_over(frame)) return accepted == Accepted::kFull;
     ++c.data_frames_sent;
     c.first_message_sent += frame.length;
-    if (c.first_message_sent == c.messages.front()->size()) {
+    if (c.first_message_sent == c.messages.front().bytes->size()) {
       c.messages.pop_front();
       c.first_message_sent = 0;
     }

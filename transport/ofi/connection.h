@@ -56,7 +56,11 @@ struct Connection {
   std::optional<OutgoingFrame> greeting;
   bool ping_due = false;
   bool pong_due = false;
-  std::deque<std::shared_ptr<const std::vector<std::byte>>> messages;
+  struct Outgoing {
+    std::shared_ptr<const std::vector<std::byte>> bytes;
+    bool hurried = true;
+  };
+  std::deque<Outgoing> messages;
   size_t first_message_sent = 0;  // bytes of messages.front() already handed over
   std::optional<OutgoingFrame> farewell;
   uint64_t data_frames_sent = 0;

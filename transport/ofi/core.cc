@@ -12,7 +12,8 @@ namespace sluice::transport {
 namespace {
 
 constexpr int kLastTurns = 1000;
-constexpr uint64_t kOwnDelayMs = 100;   // a tick that comes so late is this side's fault
+constexpr uint64_t kOwnDelayMs = 100;  // a tick that comes so late is this side's fault
+constexpr uint64_t kLongestWaitMs = 1u << 30;
 constexpr uint64_t kFarewellMs = 1000;  // how long a closed connection may take to say what it had to say
 
 }  // namespace
@@ -120,7 +121,7 @@ void OfiTransport::Core::say_farewell(std::unique_ptr<Connection> connection, co
   closing_.emplace(link.value, std::move(connection));
 }
 
-Result<> OfiTransport::Core::send(PeerId peer, std::vector<std::byte> message) {
+Result<> OfiTransport::Core::send(PeerId peer, std::vector<std::byte> message, bool hurried) {
   if (message.size() > kMaxMessageBytes) {
     return fail(ErrorCode::kTooLarge, fmt::format("a message of {} bytes; at most {} can be sent",
                                                   message.size(), kMaxMessageBytes));
@@ -132,7 +133,8 @@ Result<> OfiTransport::Core::send(PeerId peer, std::vector<std::byte> message) {
                 fmt::format("{} messages to {} wait already", kMaxQueuedMessages, connection->address.text));
     return fail(error.mark_retryable());
   }
-  connection->messages.push_back(std::make_shared<const std::vector<std::byte>>(std::move(message)));
+  connection->messages.push_back(
+      {std::make_shared<const std::vector<std::byte>>(std::move(message)), hurried});
   advance(*connection);
   return {};
 }
@@ -271,14 +273,14 @@ std::span<const UniqueFd> OfiTransport::Core::lent(PeerId peer) const {
   return at == connections_.end() ? std::span<const UniqueFd>() : wire_->lent(at->second->link);
 }
 
-uint64_t OfiTransport::Core::wait_limit(uint64_t max_wait_ms) const {
+std::chrono::microseconds OfiTransport::Core::wait_limit(uint64_t max_wait_ms) const {
   const uint64_t now = now_ms();
   const auto until = [now](uint64_t due) { return due > now ? due - now : 0; };
   uint64_t limit = max_wait_ms;
   if (!timers_.empty()) limit = std::min(limit, until(timers_.front().due_ms));
   const bool watching = !connections_.empty() || !closing_.empty() || !strangers_.empty();
   if (watching) limit = std::min(limit, until(next_tick_ms_));
-  return limit;
+  return std::chrono::milliseconds(std::min<uint64_t>(limit, kLongestWaitMs));
 }
 
 void OfiTransport::Core::tick() {

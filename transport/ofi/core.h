@@ -41,7 +41,7 @@ class OfiTransport::Core final : public WireEvents {
   void set_handler(Handler* handler) { handler_ = handler; }
   Result<PeerId> connect(const Address& address);
   void disconnect(PeerId peer, const Error& reason);
-  Result<> send(PeerId peer, std::vector<std::byte> message);
+  Result<> send(PeerId peer, std::vector<std::byte> message, bool hurried);
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access);
   void start_rma(PeerId peer, std::shared_ptr<RmaRequest> request);
   void post(std::function<void()> work);
@@ -90,7 +90,7 @@ class OfiTransport::Core final : public WireEvents {
   void tick();
   void forgive(uint64_t late_ms);
   void check_silence(uint64_t now);
-  uint64_t wait_limit(uint64_t max_wait_ms) const;
+  std::chrono::microseconds wait_limit(uint64_t max_wait_ms) const;
 
   const OfiOptions options_;
   const SteadyClock clock_;

@@ -7,14 +7,14 @@ namespace sluice::transport {
 // Tells the one above of an inner wire's links by their outer numbers.
 class JoinedWire::Events final : public WireEvents {
  public:
-  // `before_frame` runs before each frame is told.
-  Events(WireEvents& above, uint64_t wire, std::function<void()> before_frame = {})
+  // `before_frame` runs before each frame is told; false: its link was closed.
+  Events(WireEvents& above, uint64_t wire, std::function<bool(std::optional<LinkId>)> before_frame = {})
       : above_(above), wire_(wire), before_frame_(std::move(before_frame)) {}
 
   void on_incoming_link(LinkId link) override { above_.on_incoming_link(outer(link)); }
   void on_frame(std::optional<LinkId> link, std::span<const std::byte> bytes) override {
-    if (before_frame_) before_frame_();
-    above_.on_frame(link ? std::optional(outer(*link)) : std::nullopt, bytes);
+    const auto named = link ? std::optional(outer(*link)) : std::nullopt;
+    if (!before_frame_ || before_frame_(named)) above_.on_frame(named, bytes);
   }
   void on_writable(LinkId link) override { above_.on_writable(outer(link)); }
   void on_rma_done(LinkId link, uint64_t cookie, const Result<>& outcome) override {
@@ -27,7 +27,7 @@ class JoinedWire::Events final : public WireEvents {
 
   WireEvents& above_;
   const uint64_t wire_;
-  const std::function<void()> before_frame_;
+  const std::function<bool(std::optional<LinkId>)> before_frame_;
 };
 
 JoinedWire::JoinedWire(std::unique_ptr<ShmWire> shm, MakeTcp make_tcp)
@@ -69,25 +69,29 @@ Result<std::unique_ptr<ExposedMemory>> JoinedWire::expose(std::span<std::byte> m
 }
 
 bool JoinedWire::poll(WireEvents& events) {
+  closed_.clear();
   Events shm_events(events, 0);
   bool any = shm_->poll(shm_events);
   if (tcp_) {
     // What processes of this host said before it was sent is told before it.
-    Events tcp_events(events, kTcp, [&] { shm_->poll(shm_events); });
+    Events tcp_events(events, kTcp, [&](std::optional<LinkId> link) {
+      shm_->poll(shm_events);
+      return !link || std::ranges::find(closed_, *link) == closed_.end();
+    });
     any |= tcp_->poll(tcp_events);
   }
   return any;
 }
 
-bool JoinedWire::arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) {
-  if (!shm_->arm(descriptors, max_wait_ms)) return false;
-  return !tcp_ || tcp_->arm(descriptors, max_wait_ms);
+bool JoinedWire::arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) {
+  if (!shm_->arm(descriptors, max_wait)) return false;
+  return !tcp_ || tcp_->arm(descriptors, max_wait);
 }
 
-void JoinedWire::wait(uint64_t max_wait_ms) {
+void JoinedWire::wait(std::chrono::microseconds max_wait) {
   waiting_.clear();
-  if (!arm(waiting_, max_wait_ms)) return;
-  ::poll(waiting_.data(), waiting_.size(), static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
+  if (!arm(waiting_, max_wait)) return;
+  wait_for_any(waiting_, max_wait);
 }
 
 }  // namespace sluice::transport

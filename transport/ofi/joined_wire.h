@@ -24,7 +24,10 @@ class JoinedWire final : public Wire {
   size_t max_frame_bytes() const override { return max_frame_bytes_; }
   bool rma_shows_life(LinkId link) const override { return wire_of(link).rma_shows_life(inner(link)); }
   Result<LinkId> open(const Address& address) override;
-  void close(LinkId link) override { wire_of(link).close(inner(link)); }
+  void close(LinkId link) override {
+    closed_.push_back(link);
+    wire_of(link).close(inner(link));
+  }
   Accepted send(LinkId link, const OutgoingFrame& frame) override {
     return wire_of(link).send(inner(link), frame);
   }
@@ -34,8 +37,8 @@ class JoinedWire final : public Wire {
   }
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   bool poll(WireEvents& events) override;
-  void wait(uint64_t max_wait_ms) override;
-  bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) override;
+  void wait(std::chrono::microseconds max_wait) override;
+  bool arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) override;
   void wake() override { shm_->wake(); }
   std::optional<pid_t> process(LinkId link) const override { return wire_of(link).process(inner(link)); }
   std::span<const UniqueFd> lent(LinkId link) const override { return wire_of(link).lent(inner(link)); }
@@ -55,6 +58,7 @@ class JoinedWire final : public Wire {
   const size_t max_frame_bytes_;
   bool opened_tcp_last_ = false;
   std::vector<pollfd> waiting_;
+  std::vector<LinkId> closed_;  // since poll() began
 };
 
 }  // namespace sluice::transport

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -34,6 +35,7 @@ class RunningLoops {
   uint64_t add(StopAtExit stop) {
     const std::lock_guard lock(mutex_);
     if (!registered_) registered_ = std::atexit([] { instance().stop_all(); }) == 0;
+    process_ = ::getpid();
     loops_.emplace(++last_, std::move(stop));
     return last_;
   }
@@ -45,6 +47,7 @@ class RunningLoops {
 
  private:
   void stop_all() {
+    if (process_ != ::getpid()) return;  // a child has the handler, but none of the threads
     std::map<uint64_t, StopAtExit> loops;
     {
       const std::lock_guard lock(mutex_);
@@ -55,6 +58,7 @@ class RunningLoops {
 
   std::mutex mutex_;
   bool registered_ = false;
+  pid_t process_ = 0;
   uint64_t last_ = 0;
   std::map<uint64_t, StopAtExit> loops_;
 };

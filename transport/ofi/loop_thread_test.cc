@@ -85,6 +85,42 @@ TEST_P(Looped, TwoLoopsTalk) {
   EXPECT_TRUE(done.wait());
 }
 
+// A receiver may doze over what is not hurried. It hears of each all the same, also of one after a long
+// silence, and at once of what is hurried behind it.
+TEST_P(Looped, what_is_not_hurried_is_heard_too) {
+  const auto a = make();
+  const auto b = make();
+  Recorder at_a(*a);
+  Recorder at_b(*b);
+  std::atomic<size_t> heard{0};
+  at_b.answer = [&](PeerId, std::span<const std::byte>) { ++heard; };
+  LoopThread loop(*b);
+  ASSERT_TRUE(loop.start().has_value());
+  const auto peer = a->connect(b->address());
+  ASSERT_TRUE(peer.has_value());
+  const auto hears = [&](size_t count) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (heard < count && std::chrono::steady_clock::now() < give_up) a->run_ready();
+    return heard >= count;
+  };
+  size_t sent = 0;
+  for (const int silence_ms : {0, 0, 0, 1, 3, 30, 0}) {
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(a->send_unhurried(*peer, pattern(300, ++sent)).has_value());
+      if (i % 3 == 0) a->run_ready();
+    }
+    ASSERT_TRUE(hears(sent)) << sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(silence_ms));  // the longer ones find it asleep
+    ASSERT_TRUE(a->send_unhurried(*peer, pattern(300, ++sent)).has_value());
+    ASSERT_TRUE(hears(sent)) << sent;
+  }
+  // More than a queue holds, of which nothing is hurried.
+  for (int i = 0; i < 1500; ++i) ASSERT_TRUE(a->send_unhurried(*peer, pattern(300, ++sent)).has_value());
+  ASSERT_TRUE(hears(sent)) << sent;
+  loop.stop();
+  for (size_t i = 0; i < sent; ++i) ASSERT_EQ(at_b.messages[i].bytes, pattern(300, i + 1)) << i;
+}
+
 TEST_P(Looped, RmaBetweenTwoLoops) {
   const auto a = make();
   const auto b = make();

@@ -94,7 +94,10 @@ void OfiTransport::disconnect(PeerId peer, const Error& reason) {
   core_->disconnect(peer, reason);
 }
 Result<> OfiTransport::send(PeerId peer, std::vector<std::byte> message) {
-  return core_->send(peer, std::move(message));
+  return core_->send(peer, std::move(message), /*hurried=*/true);
+}
+Result<> OfiTransport::send_unhurried(PeerId peer, std::vector<std::byte> message) {
+  return core_->send(peer, std::move(message), /*hurried=*/false);
 }
 Result<std::unique_ptr<ExposedMemory>> OfiTransport::expose(std::span<std::byte> memory, Access access) {
   return core_->expose(memory, access);

@@ -58,6 +58,7 @@ class OfiTransport final : public Transport {
   Result<PeerId> connect(const Address& address) override;
   void disconnect(PeerId peer, const Error& reason) override;
   Result<> send(PeerId peer, std::vector<std::byte> message) override;
+  Result<> send_unhurried(PeerId peer, std::vector<std::byte> message) override;
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   void pull(PeerId peer, const RemoteBuffer& buffer, uint64_t offset, std::span<std::byte> into,
             Completion done) override;

@@ -501,7 +501,7 @@ void TcpWire::end_pulls_in_flight(Link& link) {
   for (int round = 0; round < kMaxRounds && pulls_completed() < link.pulls_in_flight; ++round) collect();
 }
 
-bool TcpWire::arm(std::vector<pollfd>& descriptors, uint64_t&) {
+bool TcpWire::arm(std::vector<pollfd>& descriptors, std::chrono::microseconds&) {
   if (!completed_.empty()) return false;
   std::array<fid*, 2> queues = {&completion_queue_->fid, &event_queue_->fid};
   if (fi_trywait(fabric_.get(), queues.data(), queues.size()) != FI_SUCCESS) return false;
@@ -509,10 +509,10 @@ bool TcpWire::arm(std::vector<pollfd>& descriptors, uint64_t&) {
   return true;
 }
 
-void TcpWire::wait(uint64_t max_wait_ms) {
+void TcpWire::wait(std::chrono::microseconds max_wait) {
   std::vector<pollfd> fds;
-  if (!arm(fds, max_wait_ms)) return;
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
+  if (!arm(fds, max_wait)) return;
+  wait_for_any(fds, max_wait);
   if (fds.back().revents != 0) {
     uint64_t rings = 0;
     [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &rings, sizeof rings);

@@ -32,8 +32,8 @@ class TcpWire final : public Wire {
   Accepted start_rma(LinkId link, const RmaChunk& chunk) override;
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   bool poll(WireEvents& events) override;
-  void wait(uint64_t max_wait_ms) override;
-  bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) override;
+  void wait(std::chrono::microseconds max_wait) override;
+  bool arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) override;
   void wake() override;
 
  private:

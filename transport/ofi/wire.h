@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,7 @@ struct OutgoingFrame {
       message;  // the payload is a piece of it; null when there is none
   size_t offset = 0;
   size_t length = 0;
+  bool hurried = true;  // otherwise a receiver that dozes need not be woken
 
   std::span<const std::byte> payload() const {
     return length == 0 ? std::span<const std::byte>() : std::span(*message).subspan(offset, length);
@@ -68,6 +70,13 @@ class WireEvents {
   virtual void on_link_lost(LinkId link, const Error& reason) = 0;
 };
 
+// poll(2) by microseconds.
+inline void wait_for_any(std::span<pollfd> descriptors, std::chrono::microseconds max_wait) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(max_wait);
+  const timespec limit{seconds.count(), std::chrono::nanoseconds(max_wait - seconds).count()};
+  ::ppoll(descriptors.data(), descriptors.size(), &limit, nullptr);
+}
+
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -93,12 +102,12 @@ class Wire {
 
   // Handles what is ready, without blocking. True when there was something.
   virtual bool poll(WireEvents& events) = 0;
-  // Blocks until poll() has something to do, wake() is called, or max_wait_ms have passed.
-  virtual void wait(uint64_t max_wait_ms) = 0;
+  // Blocks until poll() has something to do, wake() is called, or max_wait has passed.
+  virtual void wait(std::chrono::microseconds max_wait) = 0;
   // For a caller that waits for several wires at once: adds the descriptors that become readable when poll()
-  // has something to do, and lowers `max_wait_ms` to when it must be looked at anyway. False when it has
+  // has something to do, and lowers `max_wait` to when it must be looked at anyway. False when it has
   // something to do already.
-  virtual bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) = 0;
+  virtual bool arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) = 0;
   // Any thread.
   virtual void wake() = 0;
 

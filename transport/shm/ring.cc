@@ -36,9 +36,9 @@ RingPair::RingPair(std::byte* memory, size_t side)
   incoming_ = queues + (1 - side) * kRingBytes;
 }
 
-RingPair::Put RingPair::put(uint64_t ticket, std::span<const std::byte> first,
+RingPair::Put RingPair::put(uint64_t ticket, bool hurried, std::span<const std::byte> first,
                             std::span<const std::byte> second) {
-  const RecordHeader header{ticket, static_cast<uint32_t>(first.size() + second.size()), 0};
+  const RecordHeader header{ticket, static_cast<uint32_t>(first.size() + second.size()), hurried};
   SLUICE_ASSERT(header.length <= kRingRecordBytes);
   const uint64_t record = padded(sizeof header + header.length);
   const auto room = [&] {
@@ -76,11 +76,14 @@ Result<std::optional<RingPair::Record>> RingPair::take(std::byte* into) {
   copy_out(incoming_, taken_bytes_ + sizeof header, {into, header.length});
   taken_bytes_ += record;
   mine().head.store(taken_bytes_);
-  return std::optional(Record{header.ticket, header.length});
+  return std::optional(Record{header.ticket, header.length, header.hurried != 0});
 }
 
-bool RingPair::disarm_peer() {
-  return theirs().armed.load() != 0 && theirs().armed.exchange(0) != 0;
+bool RingPair::disarm_peer(bool hurried) {
+  const uint32_t sleep = theirs().armed.load();
+  if (sleep == static_cast<uint32_t>(Sleep::kAwake)) return false;
+  if (sleep == static_cast<uint32_t>(Sleep::kDozing) && !hurried) return false;
+  return theirs().armed.exchange(0) != 0;
 }
 
 bool RingPair::peer_waited() {

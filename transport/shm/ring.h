@@ -26,9 +26,10 @@ inline constexpr size_t kRingRecordBytes = 64 * 1024;
 
 // What one side writes, each word on its own cache line. Zero at first.
 struct RingSide {
-  alignas(64) std::atomic<uint64_t> tail;     // producer of its queue: bytes ever put
-  alignas(64) std::atomic<uint64_t> head;     // consumer of the other's queue: bytes ever taken
-  alignas(64) std::atomic<uint32_t> armed;    // this side sleeps: ring its bell after putting something
+  alignas(64) std::atomic<uint64_t> tail;  // producer of its queue: bytes ever put
+  alignas(64) std::atomic<uint64_t> head;  // consumer of the other's queue: bytes ever taken
+  alignas(64)
+      std::atomic<uint32_t> armed;  // how this side sleeps: whether to ring its bell after putting something
   alignas(64) std::atomic<uint32_t> waiting;  // this side wants its bell rung when there is room again
   alignas(64)
       std::atomic<uint64_t> copying;  // key of the other side's memory that this side is copying; 0 for none
@@ -40,10 +41,16 @@ static_assert(sizeof(RingSide) == 6 * 64);
 
 inline constexpr size_t kRingMemoryBytes = 2 * sizeof(RingSide) + 2 * kRingBytes;
 
+enum class Sleep : uint32_t {
+  kAwake = 0,
+  kAsleep = 1,  // ring
+  kDozing = 2,  // it looks by itself in a moment: ring for what is hurried, or when there is no room
+};
+
 struct RecordHeader {
   uint64_t ticket;  // when it was put, by the receiver's clock (shm_wire.h); 0: without
   uint32_t length;
-  uint32_t unused;
+  uint32_t hurried;
 };
 
 // One side's view. Borrows the mapping.
@@ -53,10 +60,11 @@ class RingPair {
 
   enum class Put { kDone, kFull };
   // Puts one record, of two pieces. kFull also asks for a bell when there is room.
-  Put put(uint64_t ticket, std::span<const std::byte> first, std::span<const std::byte> second);
+  Put put(uint64_t ticket, bool hurried, std::span<const std::byte> first, std::span<const std::byte> second);
   struct Record {
     uint64_t ticket;
     size_t length;
+    bool hurried;
   };
   // Takes one record into `into`, which has kRingRecordBytes. Nothing when the queue is empty; kProtocol when
   // the other side has written nonsense.
@@ -66,13 +74,12 @@ class RingPair {
   uint64_t put_until_now() const { return theirs().tail.load(); }
   uint64_t taken() const { return taken_bytes_; }
 
-  // True when the other side sleeps and its bell must be rung now; it is rung by one putter only.
-  bool disarm_peer();
+  // True when the other side sleeps so that its bell must be rung now; it is rung by one putter only.
+  bool disarm_peer(bool hurried);
   // True when the other side waited for the room that take() made.
   bool peer_waited();
   // Says that this side sleeps. The caller looks at anything_to_take() once more afterwards.
-  void arm() { mine().armed.store(1); }
-  void disarm() { mine().armed.store(0); }
+  void arm(Sleep sleep) { mine().armed.store(static_cast<uint32_t>(sleep)); }
 
   std::atomic<uint64_t>& my_copying() { return mine().copying; }
   uint64_t peer_copying() const { return theirs().copying.load(); }

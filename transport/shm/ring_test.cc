@@ -39,7 +39,7 @@ TEST_F(Ring, RecordsOfAnySizePassBothWaysInOrderAroundTheEnd) {
     for (uint64_t i = 0; passed < 2000; ++i) {
       auto bytes = pattern(rng.below(kRingRecordBytes + 1), i);
       const size_t cut = rng.below(bytes.size() + 1);
-      if (from->put(i + 1, std::span(bytes).first(cut), std::span(bytes).subspan(cut)) ==
+      if (from->put(i + 1, true, std::span(bytes).first(cut), std::span(bytes).subspan(cut)) ==
           RingPair::Put::kDone) {
         expected.push_back(std::move(bytes));
         if (rng.below(2) == 0) continue;
@@ -59,20 +59,29 @@ TEST_F(Ring, RecordsOfAnySizePassBothWaysInOrderAroundTheEnd) {
 TEST_F(Ring, FullRingSaysSoAndTheWaiterIsToldOnce) {
   const std::vector<std::byte> bytes(1000);
   size_t count = 0;
-  while (a.put(1, bytes, {}) == RingPair::Put::kDone) ++count;
+  while (a.put(1, true, bytes, {}) == RingPair::Put::kDone) ++count;
   EXPECT_GT(count, kRingBytes / 1100);
   EXPECT_LE(count, kRingBytes / 1000);
   take(b);
   EXPECT_TRUE(b.peer_waited());
   EXPECT_FALSE(b.peer_waited());
-  EXPECT_EQ(a.put(1, bytes, {}), RingPair::Put::kDone);
+  EXPECT_EQ(a.put(1, true, bytes, {}), RingPair::Put::kDone);
 }
 
 TEST_F(Ring, SleeperIsRungOnce) {
-  EXPECT_FALSE(a.disarm_peer());
-  b.arm();
-  EXPECT_TRUE(a.disarm_peer());
-  EXPECT_FALSE(a.disarm_peer());
+  EXPECT_FALSE(a.disarm_peer(true));
+  for (const bool hurried : {true, false}) {
+    b.arm(Sleep::kAsleep);
+    EXPECT_TRUE(a.disarm_peer(hurried));
+    EXPECT_FALSE(a.disarm_peer(true));
+  }
+}
+
+TEST_F(Ring, who_dozes_is_rung_for_what_is_hurried_only) {
+  b.arm(Sleep::kDozing);
+  EXPECT_FALSE(a.disarm_peer(false));
+  EXPECT_TRUE(a.disarm_peer(true));
+  EXPECT_FALSE(a.disarm_peer(true));
 }
 
 TEST_F(Ring, NonsenseOfTheOtherSideIsRefused) {
@@ -104,14 +113,14 @@ TEST_F(Ring, NonsenseOfTheOtherSideIsRefused) {
   EXPECT_FALSE(refused());
   // A consumer that claims to have taken what was never put gets nothing more.
   sides[0].head.store(1'000'000);
-  EXPECT_EQ(b.put(1, record, {}), RingPair::Put::kFull);
+  EXPECT_EQ(b.put(1, true, record, {}), RingPair::Put::kFull);
 }
 
 TEST_F(Ring, TwoThreadsLoseNothing) {
   constexpr uint32_t kRecords = 20'000;
   std::thread producer([&] {
     for (uint32_t i = 0; i < kRecords;) {
-      if (a.put(i + 1, std::as_bytes(std::span(&i, 1)), {}) == RingPair::Put::kDone) {
+      if (a.put(i + 1, true, std::as_bytes(std::span(&i, 1)), {}) == RingPair::Put::kDone) {
         ++i;
       } else {
         std::this_thread::yield();

@@ -28,6 +28,8 @@ constexpr uint64_t kWakeTag = 0;  // links count from 1
 constexpr uint64_t kListenerTag = UINT64_MAX;
 constexpr int kEmptyTurnsUntilCold = 64;
 constexpr size_t kClockBytes = 64;
+constexpr std::chrono::microseconds kDoze{200};
+constexpr int kDozes = 10;  // without an unhurried frame, until it sleeps
 constexpr int kReadyAtOnce = 512;
 constexpr uint64_t kCopyPatienceMs = 2000;
 constexpr uint64_t kPausedAcceptMs = 100;
@@ -119,6 +121,10 @@ Result<std::optional<std::vector<UniqueFd>>> receive_handshake(int socket) {
   return std::optional(std::move(fds));
 }
 
+std::atomic<uint64_t>& clock_word(const SharedMapping& clock) {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(clock.data());
+}
+
 }  // namespace
 
 struct ShmWire::Link {
@@ -199,10 +205,6 @@ Result<> ShmWire::start(const std::string& given) {
   return {};
 }
 
-std::atomic<uint64_t>& ShmWire::clock_word(const SharedMapping& clock) const {
-  return *reinterpret_cast<std::atomic<uint64_t>*>(clock.data());
-}
-
 ShmWire::Link* ShmWire::find(LinkId id) {
   const auto at = links_.find(id.value);
   return at == links_.end() ? nullptr : at->second.get();
@@ -216,7 +218,7 @@ ShmWire::Link& ShmWire::add(std::unique_ptr<Link> link) {
 
 void ShmWire::heat(Link& link) {
   link.empty_turns = 0;
-  if (link.ring) link.ring->disarm();
+  if (link.ring) link.ring->arm(Sleep::kAwake);
   if (!std::exchange(link.hot, true)) hot_.push_back(link.id);
 }
 
@@ -347,13 +349,17 @@ Result<> ShmWire::collect_frames(Link& link, WireEvents& events, bool& any) {
   ++link.empty_turns;
   const LinkId id = link.id;
   RingPair* ring = &*link.ring;
-  for (const uint64_t until = ring->put_until_now(); ring->taken() != until;) {
+  // In bytes, because what the other side says need not be the end of a record.
+  const uint64_t begin = ring->taken();
+  const uint64_t there = std::min<uint64_t>(ring->put_until_now() - begin, kRingBytes);
+  while (ring->taken() - begin < there) {
     auto record = ring->take(frame_.get());
     if (!record) return fail(record.error());
     if (!*record) break;
     if (ring->peer_waited()) ring_bell(link);
     any = true;
     link.empty_turns = 0;
+    if (!(*record)->hurried) dozes_left_ = kDozes;
     const std::span bytes(frame_.get(), (*record)->length);
     // Of the one that this side opened the link to there is nobody to be in order with.
     if ((*record)->ticket != 0) {
@@ -403,6 +409,7 @@ void ShmWire::collect_ready() {
 
 bool ShmWire::poll(WireEvents& events) {
   const uint64_t now = clock_word(clock_).load();
+  wake_up();
   collect_ready();
   bool any = !arrived_.empty();
   if (std::exchange(connections_ready_, false)) {
@@ -442,6 +449,15 @@ bool ShmWire::poll(WireEvents& events) {
   return any;
 }
 
+// Senders need not ring any more.
+void ShmWire::wake_up() {
+  if (!std::exchange(armed_, false)) return;
+  for (const LinkId id : hot_) {
+    Link* link = find(id);
+    if (link != nullptr && link->ring) link->ring->arm(Sleep::kAwake);
+  }
+}
+
 void ShmWire::look_at_hot(WireEvents& events, bool& any) {
   for (const LinkId id : std::exchange(hot_, {})) {
     Link* link = find(id);
@@ -465,7 +481,7 @@ void ShmWire::look_at_hot(WireEvents& events, bool& any) {
       continue;
     }
     link->hot = false;
-    link->ring->arm();
+    link->ring->arm(Sleep::kAsleep);
     if (link->ring->anything_to_take()) heat(*link);
   }
 }
@@ -475,39 +491,46 @@ void ShmWire::lose(LinkId id, const Error& reason, WireEvents& events) {
   events.on_link_lost(id, reason);
 }
 
-bool ShmWire::arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) {
+bool ShmWire::arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) {
   const bool more = !rma_done_.empty() || !failed_opens_.empty() || !ready_.empty() || connections_ready_ ||
                     !arrived_.empty() || !ending_.empty();
   if (more) return false;
-  std::vector<LinkId> still_hot;
+  // After messages that nobody waits for more of them are likely: to be woken by each would cost more than
+  // they do.
+  const bool dozing = dozes_left_ > 0;
+  if (dozing) {
+    --dozes_left_;
+    max_wait = std::min(max_wait, kDoze);
+  }
+  bool anything = false;
   for (const LinkId id : std::exchange(hot_, {})) {
     Link* link = find(id);
     if (link == nullptr) continue;
-    if (link->ring) {
-      link->ring->arm();
-      if (link->ring->anything_to_take()) still_hot.push_back(id);
-    }
-    link->hot = !still_hot.empty() && still_hot.back() == id;
+    if (link->ring) link->ring->arm(dozing ? Sleep::kDozing : Sleep::kAsleep);
+    const bool full = link->ring && link->ring->anything_to_take();
+    anything |= full;
+    link->hot = dozing || full;
+    if (link->hot) hot_.push_back(id);
   }
-  hot_ = std::move(still_hot);
-  if (!hot_.empty()) {
-    for (const LinkId id : hot_) find(id)->ring->disarm();
+  armed_ = !hot_.empty();
+  if (anything) {
+    wake_up();
     return false;
   }
   if (listener_paused_) {
     epoll_event event{EPOLLIN, {.u64 = kListenerTag}};
     if (SteadyClock().now_ms() >= paused_until_ms_)
       listener_paused_ = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0;
-    max_wait_ms = std::min(max_wait_ms, kPausedAcceptMs);
+    max_wait = std::min<std::chrono::microseconds>(max_wait, std::chrono::milliseconds(kPausedAcceptMs));
   }
   descriptors.push_back({epoll_.get(), POLLIN, 0});
   return true;
 }
 
-void ShmWire::wait(uint64_t max_wait_ms) {
+void ShmWire::wait(std::chrono::microseconds max_wait) {
   std::vector<pollfd> fds;
-  if (!arm(fds, max_wait_ms)) return;
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::min<uint64_t>(max_wait_ms, 1u << 30)));
+  if (!arm(fds, max_wait)) return;
+  wait_for_any(fds, max_wait);
 }
 
 Result<> ShmWire::lend(std::span<const int> files) {
@@ -539,12 +562,13 @@ Accepted ShmWire::send(LinkId id, const OutgoingFrame& frame) {
   Link* link = find(id);
   if (link == nullptr || !link->ring) return Accepted::kNo;
   const uint64_t ticket = link->clock ? clock_word(link->clock).fetch_add(1) : 0;
-  if (link->ring->put(ticket, frame.header, frame.payload()) == RingPair::Put::kFull) {
+  if (link->ring->put(ticket, frame.hurried, frame.header, frame.payload()) == RingPair::Put::kFull) {
     link->wants_writable = true;
+    if (link->ring->disarm_peer(/*hurried=*/true)) ring_bell(*link);
     // The bell that tells of room wakes this link; it is looked at again then.
     return Accepted::kFull;
   }
-  if (link->ring->disarm_peer()) ring_bell(*link);
+  if (link->ring->disarm_peer(frame.hurried)) ring_bell(*link);
   return Accepted::kYes;
 }
 

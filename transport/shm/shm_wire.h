@@ -20,9 +20,10 @@ namespace sluice::transport {
 // for ever), and dereferences null when a peer leaves before its first message is read. Nothing above this
 // class would repair that.
 //
-// Frames of all processes that opened links to this one are told in the order in which they were put: a frame
-// that was put before another one, whoever put that, is told before it. For that each carries a ticket, drawn
-// from the receiver's *clock*, a word that those processes count up.
+// A frame whose sending ended before that of another one began is told before it, whoever sent them, among
+// all processes that opened links to this one. For that each carries a ticket, drawn from the receiver's
+// *clock*, a word that those processes count up. Only what is sent before the clock is there has none: the
+// greeting.
 //
 // A link is a Unix socket and a pair of queues (ring.h). The socket proves who the peer is (SO_PEERCRED: the
 // user, and the process whose memory is copied), passes the memory, is the bell when a side sleeps, and tells
@@ -46,8 +47,8 @@ class ShmWire final : public Wire {
   Accepted start_rma(LinkId link, const RmaChunk& chunk) override;
   Result<std::unique_ptr<ExposedMemory>> expose(std::span<std::byte> memory, Access access) override;
   bool poll(WireEvents& events) override;
-  void wait(uint64_t max_wait_ms) override;
-  bool arm(std::vector<pollfd>& descriptors, uint64_t& max_wait_ms) override;
+  void wait(std::chrono::microseconds max_wait) override;
+  bool arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) override;
   void wake() override;
   std::optional<pid_t> process(LinkId link) const override;
   std::span<const UniqueFd> lent(LinkId link) const override;
@@ -72,7 +73,6 @@ class ShmWire final : public Wire {
   };
 
   explicit ShmWire(ExposureTable table);
-  std::atomic<uint64_t>& clock_word(const SharedMapping& clock) const;
   Result<> start(const std::string& name);
   Result<> connect_socket(Link& link, const std::string& name);
   Result<> offer_memory(Link& link);
@@ -91,6 +91,7 @@ class ShmWire final : public Wire {
   // Takes what was in the link's queue at the call.
   Result<> collect_frames(Link& link, WireEvents& events, bool& any);
   void look_at_hot(WireEvents& events, bool& any);
+  void wake_up();
   void tell_arrived(uint64_t now, WireEvents& events);
 
   ExposureTable table_;
@@ -105,7 +106,9 @@ class ShmWire final : public Wire {
   std::vector<UniqueFd> lending_;
   uint64_t next_link_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Link>> links_;
-  std::vector<LinkId> hot_;    // looked at in every turn; the others ring
+  std::vector<LinkId> hot_;  // looked at in every turn; the others ring
+  bool armed_ = false;       // the hot ones are, too
+  int dozes_left_ = 0;
   std::vector<LinkId> ready_;  // their sockets have something
   bool connections_ready_ = false;
   std::vector<Arrived> arrived_;                  // collected and not told
