@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "transport/contract_rig.h"
 
@@ -217,10 +218,16 @@ TEST_P(Looped, a_caller_that_waits_does_the_loops_work_itself) {
   ASSERT_TRUE(loop.start());
   std::thread::id worker;
   for (int i = 0; i < 100; ++i) {
-    bool done = false;
+    std::atomic<bool> done = false;
+    bool posted = false;
     ASSERT_TRUE(loop.drive([&] {
-      if (!done) transport->post([&] { done = true, worker = std::this_thread::get_id(); });
-      return done;
+      if (!std::exchange(posted, true)) {
+        transport->post([&] {
+          worker = std::this_thread::get_id();
+          done = true;
+        });
+      }
+      return done.load();
     }));
   }
   // After the first time it is surely not the loop's own thread that had the turn.
