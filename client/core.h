@@ -92,15 +92,17 @@ class Core {
   // queue to the service, and a write is on its way when it returns. False when there is no room now.
   bool reserve_behind(size_t bytes) {
     size_t now = behind_bytes_.load();
-    while (now == 0 || now + bytes <= kMostBehindBytes) {
+    while (fits_behind(now, bytes)) {
       if (behind_bytes_.compare_exchange_weak(now, now + bytes)) return true;
     }
     return false;
   }
+  bool may_reserve_behind(size_t bytes) const { return fits_behind(behind_bytes_.load(), bytes); }
   void end_behind(size_t bytes) { behind_bytes_ -= bytes; }
 
  private:
   static constexpr size_t kMostBehindBytes = 96 * 1024;
+  static bool fits_behind(size_t now, size_t more) { return now == 0 || now + more <= kMostBehindBytes; }
   Session::Options with_hooks(Session::Options options);
 
   std::function<bool()> loop_runs_;

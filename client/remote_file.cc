@@ -354,7 +354,10 @@ class RemoteFile final : public File, public Recoverable {
           std::make_shared<Behind>(Behind{std::move(batch), Buffer(std::move(*room)), std::move(sums)});
       one->buffer.behind = true;
       bytes += one->batch.bytes;
-      if (auto sent = send_behind(one); !sent) return fail(sent.error());
+      if (auto sent = send_behind(one); !sent) {
+        note_failed_write(sent.error());
+        return fail(sent.error());
+      }
       core_.lane.note_change(target_.container);  // after it was sent: who is told later is told of it
     }
     // Nothing is sent while the service is away.
@@ -369,9 +372,14 @@ class RemoteFile final : public File, public Recoverable {
     one->message_bytes = 256 + one->batch.extents.size() * sizeof(wire::Extent) + one->sums.size() * 4;
     {
       std::unique_lock lock(behind_mutex_);
-      const auto has_room = [&] { return behind_ < kMostBehind && core_.reserve_behind(one->message_bytes); };
-      if (!has_room() && !core_.wait_while_running(lock, behind_changed_, has_room))
-        return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+      // Asked as often as anybody likes, so it takes nothing.
+      const auto has_room = [&] {
+        return behind_ < kMostBehind && core_.may_reserve_behind(one->message_bytes);
+      };
+      while (!has_room() || !core_.reserve_behind(one->message_bytes)) {
+        if (!core_.wait_while_running(lock, behind_changed_, has_room))
+          return fail(ErrorCode::kAborted, "the connection to the pool has ended");
+      }
       ++behind_;
     }
     return core_.on_loop([this, one] {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "base/log.h"
 #include "burst_buffer/slab_allocator.h"
@@ -169,13 +170,10 @@ void LaneDesk::reclaim(const Request& request, const wire::ReclaimT& ask) {
 }
 
 bool LaneDesk::recall() {
-  std::vector<SessionId> holders;
+  std::set<SessionId> holders;
   for (const auto& [number, grant] : grants_) {
-    if (grant.session && !grant.unnamed.empty()) holders.push_back(*grant.session);
+    if (grant.session && !grant.unnamed.empty()) holders.insert(*grant.session);
   }
-  std::ranges::sort(holders);
-  const auto repeated = std::ranges::unique(holders);
-  holders.erase(repeated.begin(), repeated.end());
   for (const SessionId id : holders) {
     const Session* session = context_.sessions.find(id);
     if (session == nullptr || !session->peer) continue;

@@ -136,6 +136,31 @@ TEST_P(WriteBehindTest, writes_that_a_killed_service_never_heard_of_are_there_wh
   ASSERT_TRUE((*client)->wait_drained("/", 30'000));
 }
 
+// More writes than may be under way, through several files and from several threads at once: they wait for
+// their turn, and none fails or waits for ever.
+TEST_P(WriteBehindTest, any_number_of_small_writes_through_several_files_gets_through) {
+  constexpr uint64_t kFiles = 3;
+  constexpr uint64_t kWrites = 20'000;
+  auto client = connect();
+  ASSERT_TRUE(client);
+  std::vector<std::thread> writers;
+  for (uint64_t number = 0; number < kFiles; ++number) {
+    writers.emplace_back([&, number] {
+      auto file = (*client)->open("/f" + std::to_string(number), creating());
+      ASSERT_TRUE(file);
+      for (uint64_t i = 0; i < kWrites; ++i) {
+        const Bytes data(1 + i % 700, static_cast<std::byte>(i));
+        const auto written = put(**file, i % 1000 * 1000, data);
+        ASSERT_TRUE(written) << i << ": " << written.error().message;
+      }
+      for (uint64_t i = kWrites - 1000; i < kWrites; ++i)
+        ASSERT_EQ(get(**file, i % 1000 * 1000, 1)[0], static_cast<std::byte>(i)) << i;
+      ASSERT_TRUE((*file)->close(true));
+    });
+  }
+  for (auto& writer : writers) writer.join();
+}
+
 TEST_P(LaneTest, writes_over_each_other_keep_their_order_through_kills_of_the_service) {
   auto client = connect();
   ASSERT_TRUE(client) << client.error().message;
