@@ -232,10 +232,15 @@ std::vector<std::byte> encode_error(uint64_t id, const Error& error) {
 
 namespace {
 
-// The Verifier keeps a hostile vector inside the buffer, but not its structs on their boundaries.
+// The Verifier keeps a hostile vector inside the buffer, but not its elements on their boundaries, where they
+// are larger than the vector's length.
 template <class Struct>
 bool aligned(const flatbuffers::Vector<const Struct*>* structs) {
   return structs == nullptr || reinterpret_cast<uintptr_t>(structs->Data()) % alignof(Struct) == 0;
+}
+
+bool aligned(const flatbuffers::Vector<uint64_t>* numbers) {
+  return numbers == nullptr || reinterpret_cast<uintptr_t>(numbers->Data()) % alignof(uint64_t) == 0;
 }
 
 template <class Struct>
@@ -243,11 +248,16 @@ bool aligned(const Struct* one) {
   return reinterpret_cast<uintptr_t>(one) % alignof(Struct) == 0;
 }
 
-bool structs_aligned(const wire::Message& message) {
+bool elements_aligned(const wire::Message& message) {
   if (const auto* write = message.body_as_Write())
     return aligned(write->extents()) && aligned(write->source()) && aligned(write->slab());
   if (const auto* read = message.body_as_Read())
-    return aligned(read->extents()) && aligned(read->destination());
+    return aligned(read->extents()) && aligned(read->destination()) && aligned(read->release());
+  if (const auto* release = message.body_as_Release()) return aligned(release->pins());
+  if (const auto* back = message.body_as_GiveBack()) return aligned(back->grants());
+  if (const auto* reclaim = message.body_as_Reclaim()) return aligned(reclaim->grants());
+  if (const auto* unlock = message.body_as_Unlock()) return aligned(unlock->locks());
+  if (const auto* revoke = message.body_as_Revoke()) return aligned(revoke->more());
   if (const auto* done = message.body_as_ReadDone()) return aligned(done->pieces());
   if (const auto* lock = message.body_as_Lock()) return aligned(lock->extents());
   if (const auto* shown = message.body_as_LocksShown()) return aligned(shown->locks());
@@ -273,7 +283,7 @@ Result<std::unique_ptr<wire::MessageT>> decode(std::span<const std::byte> bytes)
   // An unknown type passes the Verifier (it may come from a newer version) but cannot be unpacked.
   if (message->body_type() > wire::Body::MAX || message->body() == nullptr)
     return refuse("a message of unknown type");
-  if (!structs_aligned(*message)) return refuse("a message whose parts do not lie where they may");
+  if (!elements_aligned(*message)) return refuse("a message whose parts do not lie where they may");
   std::unique_ptr<wire::MessageT> unpacked(message->UnPack());
   if (auto ok = check_meaning(unpacked->body); !ok) return fail(ok.error());
   return unpacked;
