@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <sstream>
 
 #include "base/checksum.h"
@@ -57,6 +58,7 @@ struct Buffer {
   std::span<std::byte> span;
   std::optional<Lane::Room> room;  // of a write that was put in place
   bool behind = false;             // its write has returned: nobody waits
+  uint64_t version = 0;            // of a read: the epoch that it met; 0: a transaction's
   uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
   bool placed = false;             // a read whose bytes are where the caller wants them
 };
@@ -282,33 +284,46 @@ class RemoteFile final : public File, public Recoverable {
     if (!writing && !target_.settings.takes_locks()) {
       if (const auto bytes = read_told(*plan)) return *bytes;
     }
+    // A commit by others between two requests of one read would mix versions.
+    for (int attempts = kReadAttempts;; --attempts) {
+      std::set<uint64_t> versions;
+      auto bytes = carry_out(*plan, writing, versions);
+      if (!bytes || versions.size() <= 1 || attempts <= 1) return bytes;
+    }
+  }
+
+  // `versions`: those that the requests of a read met.
+  Result<uint64_t> carry_out(const std::vector<Batch>& plan, bool writing, std::set<uint64_t>& versions) {
     Transfer transfer(core_);
-    std::vector<std::unique_ptr<Buffer>> buffers(plan->size());
-    std::vector<std::vector<uint32_t>> checksums(plan->size());
-    for (size_t i = 0; i < plan->size(); ++i) {
-      const Batch& batch = (*plan)[i];
+    std::vector<std::unique_ptr<Buffer>> buffers(plan.size());
+    std::vector<std::vector<uint32_t>> checksums(plan.size());
+    for (size_t i = 0; i < plan.size(); ++i) {
+      const Batch& batch = plan[i];
       transfer.expect(i, batch.bytes);
       if (!transfer.start_next()) break;
       if (auto ready = writing ? prepare_write(batch, buffers[i], checksums[i])
-                               : prepare_read(batch, buffers[i], /*last=*/i + 1 == plan->size());
+                               : prepare_read(batch, buffers[i], /*last=*/i + 1 == plan.size());
           !ready) {
         transfer.finished(i, fail(ready.error()));
         break;
       }
-      core_.transport.post([this, &transfer, &batch, &sums = checksums[i], &buffer = buffers[i], i, writing] {
-        // A copy goes with its batch, so that the window bounds the memory too.
-        const auto finished = [this, &transfer, &batch, &sums, &buffer, i, writing](Result<uint64_t> bytes) {
-          if (bytes && !writing && !buffer->placed) bytes = take_bytes(batch, *buffer, sums, *bytes);
-          if (buffer->room) {
-            core_.lane.settle(*buffer->room);
-            core_.give_back(false);
-          }
-          buffer.reset();
-          transfer.finished(i, std::move(bytes));
-        };
-        if (writing) return send_write(batch, *buffer, sums, kLockAttempts, finished);
-        send_read(batch, *buffer, sums, kReadAttempts, finished);
-      });
+      core_.transport.post(
+          [this, &transfer, &batch, &sums = checksums[i], &buffer = buffers[i], i, writing, &versions] {
+            // A copy goes with its batch, so that the window bounds the memory too.
+            const auto finished = [this, &transfer, &batch, &sums, &buffer, i, writing,
+                                   &versions](Result<uint64_t> bytes) {
+              if (bytes && !writing && !buffer->placed) bytes = take_bytes(batch, *buffer, sums, *bytes);
+              if (buffer->room) {
+                core_.lane.settle(*buffer->room);
+                core_.give_back(false);
+              }
+              if (!writing && bytes && *bytes > 0) versions.insert(buffer->version);
+              buffer.reset();
+              transfer.finished(i, std::move(bytes));
+            };
+            if (writing) return send_write(batch, *buffer, sums, kLockAttempts, finished);
+            send_read(batch, *buffer, sums, kReadAttempts, finished);
+          });
     }
     transfer.wait_all();
     if (auto error = transfer.error()) {
@@ -583,7 +598,14 @@ class RemoteFile final : public File, public Recoverable {
                                wire::ReadDoneT& read, const ChangeMark& mark) {
     if (read.bytes > batch.bytes || read.inline_.size() > batch.bytes)
       return fail(ErrorCode::kProtocol, "the service answered with more bytes than were asked for");
-    if (read.pin != 0) return take_told(batch, buffer, read, mark);
+    const uint64_t version = read.version;
+    auto taken = read.pin != 0 ? take_told(batch, buffer, read, mark) : take_moved(batch, buffer, sums, read);
+    buffer.version = version;
+    return taken;
+  }
+
+  static Result<uint64_t> take_moved(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,
+                                     wire::ReadDoneT& read) {
     if (!read.inline_.empty()) {
       if (buffer.span.empty()) buffer = Buffer(batch, /*in_place=*/false);
       std::memcpy(buffer.span.data(), read.inline_.data(), read.inline_.size());

@@ -55,10 +55,14 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const wir
   auto& held = pins_[request.session];
   if (held.size() >= kMaxPins) return false;
   const auto extents = protocol::extents_of(ask.extents);
+  const auto committed = [&] { return context_.parts.hot.committed(file.container, Epoch(0)); };
+  const Epoch version = committed();
   auto staged = context_.parts.hot.staged(file.container, file.txn, extents, ahead_of(extents, ask.ahead),
                                           kMostPiecesWithAhead);
   if (!staged || !*staged || (*staged)->segments.size() > protocol::kMaxMappedPieces) return false;
+  if (!file.txn && committed() != version) return tell_places(request, file, ask);  // a commit came between
   wire::ReadDoneT done;
+  done.version = file.txn ? 0 : version.value;
   done.pieces.reserve((*staged)->segments.size());
   uint64_t told = 0;
   for (const auto& segment : (*staged)->segments) {
@@ -95,6 +99,7 @@ Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<Txn
     gathered = gather_once(container, txn, extents);
     auto after = versions(container);
     if (!after) return fail(after.error());
+    if (gathered) gathered->version = txn ? 0 : before->first.value;
     if (*before == *after) break;
   }
   if (gathered) gathered->checksums = block_checksums(gathered->bytes);
@@ -172,6 +177,7 @@ void Reader::deliver(const Request& request, const Message& message, Gathered ga
     wire::ReadDoneT done;
     done.bytes = held->bytes.size();
     done.checksums = std::move(held->checksums);
+    done.version = held->version;
     if (inline_bytes) {
       const auto* data = reinterpret_cast<const uint8_t*>(held->bytes.data());
       done.inline_.assign(data, data + held->bytes.size());

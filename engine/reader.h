@@ -31,6 +31,7 @@ class Reader {
   struct Gathered {
     std::vector<std::byte> bytes;  // of the extents before the end of the file
     std::vector<uint32_t> checksums;
+    uint64_t version = 0;
   };
   static constexpr size_t kMaxPins = 4096;             // of one session
   static constexpr size_t kMostPiecesWithAhead = 512;  // of an answer that tells ahead

@@ -116,6 +116,35 @@ TEST_F(ServiceTest, others_see_a_transaction_whole_after_its_sync_and_not_before
   EXPECT_EQ(get(**reader, 0, data.size()), data) << "what was not committed is dropped";
 }
 
+TEST_F(ServiceTest, one_read_of_many_requests_does_not_mix_versions) {
+  constexpr size_t kBytes = 10 << 20;
+  constexpr int kVersions = 25;
+  auto writer = open("/f", creating());
+  ASSERT_TRUE(put(*writer, 0, std::vector<std::byte>(kBytes)));
+  ASSERT_TRUE(writer->sync());
+  auto reader_client = connect();
+  auto reader = reader_client->open("/f", OpenOptions{});
+  ASSERT_TRUE(reader);
+  std::atomic<bool> over{false};
+  std::thread writing([&] {
+    for (int version = 1; version < kVersions; ++version) {
+      ASSERT_TRUE(put(*writer, 0, std::vector<std::byte>(kBytes, static_cast<std::byte>(version))));
+      ASSERT_TRUE(writer->sync());
+    }
+    over = true;
+  });
+  std::byte last{0};
+  while (!over) {
+    const auto seen = get(**reader, 0, kBytes);
+    ASSERT_EQ(seen.size(), kBytes);
+    EXPECT_EQ(std::ranges::count(seen, seen[0]), static_cast<ptrdiff_t>(kBytes))
+        << "begins with version " << static_cast<int>(seen[0]);
+    EXPECT_GE(seen[0], last);
+    last = seen[0];
+  }
+  writing.join();
+}
+
 TEST_F(ServiceTest, strided_lists_meet_scattered_memory_in_order) {
   auto file = open("/strided", creating());
   std::vector<Extent> extents;
