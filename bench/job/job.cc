@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/os.h"
+
 namespace sluice::bench {
 
 Job Job::of_this_rank() {
@@ -41,6 +43,32 @@ Spans spans_of_all(const Stamps& mine) {
   MPI_Allreduce(MPI_IN_PLACE, first.data(), 4, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, last.data(), 4, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return {last[1] - first[0], last[2] - first[1], last[3] - first[2], last[3] - first[0]};
+}
+
+nlohmann::json to_json(const Spans& spans) {
+  return {{"open", spans.open_s},
+          {"transfer", spans.transfer_s},
+          {"close", spans.close_s},
+          {"total", spans.total_s}};
+}
+
+bool save_report(const Job& job, const std::string& path, const nlohmann::json& report) {
+  int saved = 1;
+  if (job.rank == 0 && !path.empty()) {
+    const auto outcome = replace_file(path, report.dump(2) + "\n");
+    if (!outcome)
+      std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, outcome.error().message.c_str());
+    saved = outcome ? 1 : 0;
+  }
+  MPI_Bcast(&saved, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return saved != 0;
+}
+
+int run_as_job(int argc, char** argv, int (*run)(const Job&, int, char**)) {
+  MPI_Init(&argc, &argv);
+  const int exit_code = run(Job::of_this_rank(), argc, argv);
+  MPI_Finalize();
+  return exit_code;
 }
 
 }  // namespace sluice::bench

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/job/hint.h"
@@ -17,6 +18,9 @@ struct Job {
 
   static Job of_this_rank();
 };
+
+// The main() of a program: MPI from begin to end, with the exit code of `run`.
+int run_as_job(int argc, char** argv, int (*run)(const Job& job, int argc, char** argv));
 
 // Says so on stderr, under the program's name, and aborts the job.
 [[noreturn]] void give_up(const std::string& what, const std::string& why);
@@ -41,5 +45,10 @@ struct Spans {
 };
 // Collective.
 Spans spans_of_all(const Stamps& mine);
+nlohmann::json to_json(const Spans& spans);
+
+// Rank 0 writes the report there, if anywhere. Collective; false on every rank when it could not, and said
+// why.
+bool save_report(const Job& job, const std::string& path, const nlohmann::json& report);
 
 }  // namespace sluice::bench

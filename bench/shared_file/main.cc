@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/os.h"
 #include "bench/shared_file/options.h"
 #include "bench/shared_file/phase.h"
 
@@ -51,31 +50,26 @@ void print_summary(const SharedFileOptions& options, const Job& job, const std::
   }
 }
 
-std::string json_text(const SharedFileOptions& options, const Job& job, const std::vector<PhaseTimes>& all) {
+nlohmann::json report_of(const SharedFileOptions& options, const Job& job,
+                         const std::vector<PhaseTimes>& all) {
   nlohmann::json results = nlohmann::json::array();
   for (const PhaseTimes& times : all) {
     results.push_back({{"access", times.access},
                        {"repetition", times.repetition},
                        {"mib_per_s", mib_per_s(options, job, times)},
                        {"wrong_bytes", times.wrong_bytes},
-                       {"seconds",
-                        {{"open", times.spans.open_s},
-                         {"transfer", times.spans.transfer_s},
-                         {"close", times.spans.close_s},
-                         {"total", times.spans.total_s}}}});
+                       {"seconds", to_json(times.spans)}});
   }
-  return nlohmann::json{{"benchmark", "shared_file"},
-                        {"api", options.api == Api::kPosix ? "POSIX" : "MPIIO"},
-                        {"path", options.path},
-                        {"ranks", job.ranks},
-                        {"block", options.block_bytes},
-                        {"transfer", options.transfer_bytes},
-                        {"segments", options.segments},
-                        {"collective", options.collective},
-                        {"file_per_process", options.file_per_process},
-                        {"results", results}}
-             .dump(2) +
-         "\n";
+  return {{"benchmark", "shared_file"},
+          {"api", options.api == Api::kPosix ? "POSIX" : "MPIIO"},
+          {"path", options.path},
+          {"ranks", job.ranks},
+          {"block", options.block_bytes},
+          {"transfer", options.transfer_bytes},
+          {"segments", options.segments},
+          {"collective", options.collective},
+          {"file_per_process", options.file_per_process},
+          {"results", results}};
 }
 
 bool report_wrong(const Job& job, const PhaseTimes& times, const char* when) {
@@ -119,22 +113,13 @@ int run(const Job& job, int argc, char** argv) {
     if (!options.keep) remove_files(options, job);
   }
   if (job.rank == 0) print_summary(options, job, all);
-  int saved = 1;
-  if (job.rank == 0 && !options.json_path.empty()) {
-    const auto outcome = replace_file(options.json_path, json_text(options, job, all));
-    if (!outcome) std::fprintf(stderr, "shared_file: %s\n", outcome.error().message.c_str());
-    saved = outcome ? 1 : 0;
-  }
-  MPI_Bcast(&saved, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  return wrong || saved == 0 ? 1 : 0;
+  const bool saved = save_report(job, options.json_path, report_of(options, job, all));
+  return wrong || !saved ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  const int exit_code = sluice::bench::run(sluice::bench::Job::of_this_rank(), argc, argv);
-  MPI_Finalize();
-  return exit_code;
+  return sluice::bench::run_as_job(argc, argv, sluice::bench::run);
 }

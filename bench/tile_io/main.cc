@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/os.h"
 #include "bench/job/job.h"
 #include "bench/tile_io/options.h"
 
@@ -113,32 +112,26 @@ uint64_t wrong_bytes(const std::vector<uint8_t>& got, const std::vector<uint8_t>
   return all;
 }
 
-std::string json_text(const TileOptions& options, const Job& job, const std::vector<Times>& all) {
+nlohmann::json report_of(const TileOptions& options, const Job& job, const std::vector<Times>& all) {
   nlohmann::json results = nlohmann::json::array();
   for (const Times& times : all) {
     results.push_back({{"access", times.access},
                        {"mib_per_s", mib_per_s(options, job, times)},
-                       {"seconds",
-                        {{"open", times.spans.open_s},
-                         {"transfer", times.spans.transfer_s},
-                         {"close", times.spans.close_s},
-                         {"total", times.spans.total_s}}}});
+                       {"seconds", to_json(times.spans)}});
   }
-  return nlohmann::json{{"benchmark", "tile_io"},
-                        {"path", options.filename},
-                        {"ranks", job.ranks},
-                        {"nr_tiles_x", options.nr_tiles_x},
-                        {"nr_tiles_y", options.nr_tiles_y},
-                        {"sz_tile_x", options.sz_tile_x},
-                        {"sz_tile_y", options.sz_tile_y},
-                        {"sz_element", options.sz_element},
-                        {"overlap_x", options.overlap_x},
-                        {"overlap_y", options.overlap_y},
-                        {"header_bytes", options.header_bytes},
-                        {"collective", options.collective},
-                        {"results", results}}
-             .dump(2) +
-         "\n";
+  return {{"benchmark", "tile_io"},
+          {"path", options.filename},
+          {"ranks", job.ranks},
+          {"nr_tiles_x", options.nr_tiles_x},
+          {"nr_tiles_y", options.nr_tiles_y},
+          {"sz_tile_x", options.sz_tile_x},
+          {"sz_tile_y", options.sz_tile_y},
+          {"sz_element", options.sz_element},
+          {"overlap_x", options.overlap_x},
+          {"overlap_y", options.overlap_y},
+          {"header_bytes", options.header_bytes},
+          {"collective", options.collective},
+          {"results", results}};
 }
 
 // Answers the bytes that were wrong.
@@ -183,22 +176,13 @@ int run(const Job& job, int argc, char** argv) {
   for (int i = 0; i < options.repetitions; ++i) wrong += repeat(options, job, all);
   if (wrong > 0 && job.rank == 0)
     std::fprintf(stderr, "tile_io: %llu bytes differ\n", static_cast<unsigned long long>(wrong));
-  int saved = 1;
-  if (job.rank == 0 && !options.json_path.empty()) {
-    const auto outcome = replace_file(options.json_path, json_text(options, job, all));
-    if (!outcome) std::fprintf(stderr, "tile_io: %s\n", outcome.error().message.c_str());
-    saved = outcome ? 1 : 0;
-  }
-  MPI_Bcast(&saved, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  return wrong > 0 || saved == 0 ? 1 : 0;
+  const bool saved = save_report(job, options.json_path, report_of(options, job, all));
+  return wrong > 0 || !saved ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  const int exit_code = sluice::bench::run(sluice::bench::Job::of_this_rank(), argc, argv);
-  MPI_Finalize();
-  return exit_code;
+  return sluice::bench::run_as_job(argc, argv, sluice::bench::run);
 }
