@@ -127,8 +127,6 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
         session_.add(replays_.back().get());
       }
     }
-    // What is said first after the recovery tells the service that all is replayed.
-    session_.call(wire::RenewT{}, [](Result<Answer>) {});
   }
   void fenced() {
     for (Held& held : held_) held.lost = held.done == nullptr;

@@ -192,14 +192,25 @@ void Session::recover_files() {
 }
 
 void Session::ready() {
+  const bool recovered = std::exchange(must_recover_, false);
   state_ = State::kReady;
   connected_ = true;
-  must_recover_ = false;
   failures_ = 0;
   away_since_ms_.reset();
-  std::vector<uint64_t> waiting;
-  for (const auto& [id, call] : calls_) waiting.push_back(id);
-  for (const uint64_t id : waiting) {
+  std::vector<uint64_t> again;
+  std::vector<uint64_t> fresh;
+  for (const auto& [id, call] : calls_) (call.times_sent > 0 ? again : fresh).push_back(id);
+  send_all(again);
+  if (recovered && state_ == State::kReady) {
+    wire::RenewT all;
+    all.all_said = boot_;
+    call(std::move(all), [](Result<Answer>) {});
+  }
+  send_all(fresh);
+}
+
+void Session::send_all(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
     if (const auto at = calls_.find(id); at != calls_.end()) send(id, at->second);
   }
 }

@@ -105,6 +105,7 @@ class Session final : public transport::Handler {
 
   void connect();
   void retry_later(const Error& why);
+  void send_all(const std::vector<uint64_t>& ids);
   void away(const Error& why);
   void give_up(const Error& why);
   void welcome(const wire::WelcomeT& welcome);

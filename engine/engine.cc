@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
         if (stopped_) return;
         files_.end_recovery();
         lane_.end_recovery();
+        let_go();
       });
     });
   }
@@ -174,10 +175,30 @@ class EngineImpl final : public Engine {
     const bool comes_back = body.type == wire::Body::Recover || body.type == wire::Body::Reclaim;
     if (!comes_back) locks_.recovery_is_over_for(request.session);
     if (body.type == wire::Body::Read) release(request.session, body.AsRead()->release);
+    if (body.type == wire::Body::Renew && body.AsRenew()->all_said == boot_) lane_.said_all(request.session);
+    let_go();
+    const bool again = body.type == wire::Body::Write && lane_.awaits(request.session);
+    if (lane_.awaits_any() && is_of_file(body) && !again) return held_.push_back({request, message});
+    dispatch_in_turn(request, message);
+  }
+
+  // When nobody is awaited any more who may have writes to tell again.
+  void let_go() {
+    if (lane_.awaits_any()) return;
+    for (const auto& [request, message] : std::exchange(held_, {})) {
+      if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch_in_turn(request, message);
+    }
+  }
+
+  static bool is_of_file(const protocol::Body& body) {
+    return body.type == wire::Body::Write || file_of(body).has_value();
+  }
+
+  void dispatch_in_turn(const Request& request, const Message& message) {
     const auto later = [this, request, message] {
       if (!stopped_ && context_.sessions.find(request.session) != nullptr) serve(request, message);
     };
-    if (const auto handle = file_of(body); handle && writer_.after_waiting(*handle, later)) return;
+    if (const auto handle = file_of(message->body); handle && writer_.after_waiting(*handle, later)) return;
     serve(request, message);
   }
 
@@ -302,6 +323,7 @@ class EngineImpl final : public Engine {
     for (const SessionId id : context_.sessions.expired(now)) end_session(id, /*evicted=*/true);
     locks_.tick();
     lane_.tick();
+    let_go();
     context_.parts.transport.after_ms(interval, [this] { tick(); });
   }
 
@@ -314,6 +336,7 @@ class EngineImpl final : public Engine {
   Reader reader_;
   Names names_;
   const uint64_t boot_;
+  std::vector<std::pair<Request, Message>> held_;  // until all are back who are awaited
   uint64_t last_tick_ms_ = 0;
   bool stopped_ = false;
 };

@@ -55,6 +55,7 @@ LaneDesk::LaneDesk(Context& context, LaneFile* file, uint64_t seed)
     grant.end = found.offset + found.length;
     grant.entry = found.entry;
     grant.process = found.process;
+    if (!is_gone(watch_process(found.process), found.process)) awaited_.insert(found.grant);
     for (const Slab& slab : context_.parts.hot.claim(grant.begin, grant.end))
       grant.unnamed.emplace(slab.offset, slab.offset + slab.length.value);
   }
@@ -146,6 +147,7 @@ LaneDesk::Grants::iterator LaneDesk::free(Grants::iterator at) {
   Grant& grant = at->second;
   for (const auto& [begin, end] : grant.unnamed) context_.parts.hot.cancel({begin, Length(end - begin)});
   file_->remove(grant.entry);
+  awaited_.erase(at->first);
   return grants_.erase(at);
 }
 
@@ -169,6 +171,15 @@ void LaneDesk::reclaim(const Request& request, const wire::ReclaimT& ask) {
   context_.answer(request, wire::DoneT{});
 }
 
+bool LaneDesk::awaits(SessionId session) const {
+  return std::ranges::any_of(awaited_,
+                             [&](uint64_t number) { return grants_.at(number).session == session; });
+}
+
+void LaneDesk::said_all(SessionId session) {
+  std::erase_if(awaited_, [&](uint64_t number) { return grants_.at(number).session == session; });
+}
+
 bool LaneDesk::recall() {
   std::set<SessionId> holders;
   for (const auto& [number, grant] : grants_) {
@@ -184,7 +195,8 @@ bool LaneDesk::recall() {
   return !holders.empty();
 }
 
-void LaneDesk::keep_aside(Grant& grant) {
+void LaneDesk::keep_aside(uint64_t number, Grant& grant) {
+  awaited_.erase(number);
   grant.session.reset();
   grant.aside = true;
   grant.watched = watch_process(grant.process);
@@ -195,7 +207,7 @@ void LaneDesk::session_gone(SessionId session, bool evicted) {
     if (at->second.session != session) {
       ++at;
     } else if (evicted) {
-      keep_aside(at->second);
+      keep_aside(at->first, at->second);
       ++at;
     } else {
       at = free(at);  // it said goodbye: it does not touch them any more
@@ -206,12 +218,17 @@ void LaneDesk::session_gone(SessionId session, bool evicted) {
 
 void LaneDesk::end_recovery() {
   for (auto& [number, grant] : grants_) {
-    if (!grant.session && !grant.aside) keep_aside(grant);
+    if (!grant.session && !grant.aside) keep_aside(number, grant);
   }
+  awaited_.clear();
   tick();
 }
 
 void LaneDesk::tick() {
+  std::erase_if(awaited_, [&](uint64_t number) {
+    const Grant& grant = grants_.at(number);
+    return !grant.session && is_gone(watch_process(grant.process), grant.process);
+  });
   for (auto at = grants_.begin(); at != grants_.end();) {
     at = at->second.aside && is_gone(at->second.watched, at->second.process) ? free(at) : std::next(at);
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/os.h"
@@ -42,6 +43,14 @@ class LaneDesk {
   // Gives it back to the grant.
   void untake(const wire::Slab& slab, Length length);
 
+  // A process with a grant of the server before may have gone on from writes that it told that one, and told
+  // others of them; it tells them again. While any is awaited, what else is asked of files has to wait: it
+  // may come after those writes. Awaited no more is who said all again, gave its grants back, or is gone, and
+  // everybody when the window is over.
+  bool awaits_any() const { return !awaited_.empty(); }
+  bool awaits(SessionId session) const;
+  void said_all(SessionId session);
+
   // Asks the sessions with idle grants for them. True when there are any.
   bool recall();
   void session_gone(SessionId session, bool evicted);
@@ -66,13 +75,14 @@ class LaneDesk {
   using Grants = std::map<uint64_t, Grant>;
 
   Grants::iterator free(Grants::iterator at);
-  void keep_aside(Grant& grant);
+  void keep_aside(uint64_t number, Grant& grant);
 
   Context& context_;
   LaneFile* const file_;
   const std::optional<burst_buffer::HotTier::SharedArea> area_;
   SeededRng secrets_;
   Grants grants_;  // by their secret numbers
+  std::set<uint64_t> awaited_;
 };
 
 }  // namespace sluice::engine

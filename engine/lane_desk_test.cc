@@ -284,6 +284,44 @@ TEST_F(LaneDeskTest, after_the_recovery_window_grants_of_dead_processes_are_free
   EXPECT_EQ(used(), before);
 }
 
+TEST_F(LaneDeskTest, after_a_restart_processes_with_grants_are_awaited_until_they_said_all_or_are_gone) {
+  Child dead;
+  Child lives;
+  Child silent;
+  lease(session(1, dead.pid()));
+  const auto grant = lease(session(2, lives.pid()));
+  lease(session(3, silent.pid()));
+  dead.kill();
+  stop();
+  start();
+  const SessionId stranger = session(8, ::getpid());
+  const SessionId again = session(9, lives.pid());
+  EXPECT_TRUE(desk_->awaits_any());
+  wire::ReclaimT ask;
+  ask.grants = only(grant.grant);
+  desk_->reclaim({again, 1}, ask);
+  EXPECT_TRUE(desk_->awaits(again)) << "it is back, and has not said all";
+  EXPECT_FALSE(desk_->awaits(stranger));
+  desk_->said_all(again);
+  EXPECT_FALSE(desk_->awaits(again));
+  EXPECT_TRUE(desk_->awaits_any()) << "the silent one";
+  silent.kill();
+  desk_->tick();
+  EXPECT_FALSE(desk_->awaits_any());
+  stop();
+  start();
+  EXPECT_TRUE(desk_->awaits_any());
+  desk_->end_recovery();
+  EXPECT_FALSE(desk_->awaits_any());
+  stop();
+  start();
+  EXPECT_TRUE(desk_->awaits_any());
+  wire::GiveBackT back;
+  back.grants = only(grant.grant);
+  desk_->give_back({session(10, lives.pid()), 1}, back);
+  EXPECT_FALSE(desk_->awaits_any());
+}
+
 TEST_F(LaneDeskTest, a_damaged_lane_file_grants_nothing_and_harms_nothing) {
   lease(session(1, ::getpid()));
   stop();

@@ -276,6 +276,31 @@ TEST_P(LaneTest, who_reads_on_through_restarts_of_the_service_sees_what_was_writ
   }
 }
 
+// A write that returned and was not heard before the service died comes before whatever another process does
+// after it, whoever of them is back first.
+TEST_P(WriteBehindTest, what_returned_before_a_kill_comes_before_what_others_do_after_it) {
+  auto one = connect();
+  auto two = connect();
+  ASSERT_TRUE(one && two);
+  auto file = (*one)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, Bytes(2 * kBlock)));
+  auto other = (*two)->attach((*file)->share());
+  ASSERT_TRUE(other);
+  for (uint8_t round = 1; round <= 12; ++round) {
+    ASSERT_TRUE((*file)->flush());
+    signal_service(SIGSTOP);
+    ASSERT_TRUE(put(**file, 0, Bytes(2 * kBlock, static_cast<std::byte>(round))));
+    signal_service(SIGKILL);
+    up();
+    EXPECT_EQ(get(**other, 0, 1)[0], static_cast<std::byte>(round)) << "read";
+    ASSERT_TRUE(put(**other, kBlock, Bytes(kBlock, static_cast<std::byte>(100 + round))));
+    ASSERT_TRUE((*other)->flush());
+    ASSERT_TRUE((*file)->flush());
+    EXPECT_EQ(get(**file, kBlock, 1)[0], static_cast<std::byte>(100 + round)) << "written over";
+  }
+}
+
 TEST_P(LaneTest, who_reads_what_is_committed_sees_the_next_commit) {
   auto one = connect();
   auto two = connect();
