@@ -34,9 +34,10 @@ class Latch {
 
 class Looped : public ::testing::TestWithParam<const char*> {
  protected:
-  static std::unique_ptr<OfiTransport> make() {
+  static std::unique_ptr<OfiTransport> make(uint64_t keepalive_ms = 1000) {
     OfiOptions options;
     options.scheme = GetParam();
+    options.keepalive_ms = keepalive_ms;
     options.peer_timeout_ms = 30'000;
     auto transport = OfiTransport::create(options);
     EXPECT_TRUE(transport.has_value());
@@ -113,8 +114,8 @@ TEST_P(Looped, what_is_not_hurried_is_heard_too) {
 
 // One that has fallen asleep is woken by it, by one thread: nobody else looks.
 TEST_P(Looped, who_sleeps_is_woken_by_what_is_not_hurried) {
-  const auto a = make();
-  const auto b = make();
+  const auto a = make(/*keepalive_ms=*/25'000);  // nothing else wakes it
+  const auto b = make(25'000);
   Recorder at_a(*a);
   Recorder at_b(*b);
   const auto peer = a->connect(b->address());
