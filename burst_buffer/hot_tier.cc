@@ -448,6 +448,7 @@ Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::op
     }
   }
   view.pin = std::move(pin);
+  view.committed = committed_locked(container, Epoch(0));
   return std::optional<View>(std::move(view));
 }
 
@@ -468,6 +469,10 @@ Length StagedHotTier::size(ContainerId container, std::optional<TxnId> txn, Leng
 
 Epoch StagedHotTier::committed(ContainerId container, Epoch published) {
   const std::lock_guard lock(state_mutex_);
+  return committed_locked(container, published);
+}
+
+Epoch StagedHotTier::committed_locked(ContainerId container, Epoch published) const {
   if (const auto known = state_->published(container)) published = std::max(published, known->epoch);
   const HotState::Container* c = state_->container(container);
   return c == nullptr ? published : std::max(published, c->committed);

@@ -66,6 +66,7 @@ struct Segment {
 struct View {
   std::vector<Segment> segments;
   std::unique_ptr<Pin> pin;
+  Epoch committed;  // from staged(): the container's newest, of which this is
 };
 
 struct TransactionInfo {

@@ -77,6 +77,7 @@ class StagedHotTier final : public HotTier {
  private:
   // With the lock held. The slab stays as long as the pin does.
   Segment hold_staged(const StagedSegment& found, HoldsPin& pin);
+  Epoch committed_locked(ContainerId container, Epoch published) const;
   Result<> admit();  // any thread
 
   // --- under log_mutex_ ---

@@ -184,7 +184,7 @@ class EngineImpl final : public Engine {
 
   // When nobody is awaited any more who may have writes to tell again.
   void let_go() {
-    if (lane_.awaits_any()) return;
+    if (held_.empty() || lane_.awaits_any()) return;
     for (const auto& [request, message] : std::exchange(held_, {})) {
       if (!stopped_ && context_.sessions.find(request.session) != nullptr) dispatch_in_turn(request, message);
     }
@@ -195,11 +195,11 @@ class EngineImpl final : public Engine {
   }
 
   void dispatch_in_turn(const Request& request, const Message& message) {
-    const auto later = [this, request, message] {
+    const auto handle = file_of(message->body);
+    const bool waits = handle && writer_.after_waiting(*handle, [this, request, message] {
       if (!stopped_ && context_.sessions.find(request.session) != nullptr) serve(request, message);
-    };
-    if (const auto handle = file_of(message->body); handle && writer_.after_waiting(*handle, later)) return;
-    serve(request, message);
+    });
+    if (!waits) serve(request, message);
   }
 
   void serve(const Request& request, const Message& message) {

@@ -43,6 +43,7 @@ bool Reader::release(SessionId session, std::span<const uint64_t> pins) {
 
 // What is told ahead is pinned too, so it is a small part of the hot tier.
 Extent Reader::ahead_of(const std::vector<Extent>& extents, uint64_t ahead) const {
+  if (ahead == 0) return {};
   constexpr uint64_t kShare = 8;
   const uint64_t share =
       context_.parts.hot.usage().bytes_total / kShare / std::max<uint64_t>(context_.sessions.size(), 1);
@@ -55,14 +56,11 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const wir
   auto& held = pins_[request.session];
   if (held.size() >= kMaxPins) return false;
   const auto extents = protocol::extents_of(ask.extents);
-  const auto committed = [&] { return context_.parts.hot.committed(file.container, Epoch(0)); };
-  const Epoch version = committed();
   auto staged = context_.parts.hot.staged(file.container, file.txn, extents, ahead_of(extents, ask.ahead),
                                           kMostPiecesWithAhead);
   if (!staged || !*staged || (*staged)->segments.size() > protocol::kMaxMappedPieces) return false;
-  if (!file.txn && committed() != version) return tell_places(request, file, ask);  // a commit came between
   wire::ReadDoneT done;
-  done.version = file.txn ? 0 : version.value;
+  done.version = file.txn ? 0 : (*staged)->committed.value;
   done.pieces.reserve((*staged)->segments.size());
   uint64_t told = 0;
   for (const auto& segment : (*staged)->segments) {
