@@ -107,6 +107,7 @@ std::string read_file(HotTier& hot, const FakeSink& sink, ContainerId file, std:
 Result<std::unique_ptr<HotTier>> open_tier(const std::shared_ptr<SimDomain>& domain, FakeSink& sink) {
   HotTier::Options options{"sim.pool", kPoolBytes,
                            [&sink](ContainerId file) { return std::optional(sink.published(file)); }};
+  options.least_clean_bytes = 1;
   return HotTier::open(options, domain);
 }
 

@@ -133,11 +133,48 @@ void StagedHotTier::apply_durable(const LogRecord& record) {
   std::optional<ContainerId> changed;
   if (const auto* commit = std::get_if<CommitRecord>(&record)) changed = commit->container;
   if (const auto* abort = std::get_if<AbortRecord>(&record)) changed = state_->txn(abort->txn)->container;
+  keep_clean(record);
   const auto applied = state_->apply(record);
   SLUICE_ASSERT(applied);
   if (changed && options_.on_change) options_.on_change(*changed);
-  state_->retired().holds.clear();
+  let_go(std::exchange(state_->retired().holds, {}));
   may_have_shrunk_ = true;
+}
+
+void StagedHotTier::keep_clean(const LogRecord& record) {
+  if (const auto* commit = std::get_if<CommitRecord>(&record)) {
+    const HotState::Container& c = *state_->container(commit->container);
+    const StageLayer& layer = c.index.layer(commit->txn);
+    if (layer.cut) clean_.cut(commit->container, *layer.cut);
+    layer.pieces.for_each(
+        [&](Extent extent, const StagedPiece&) { clean_.changed(commit->container, extent); });
+  } else if (const auto* placed = std::get_if<PlacedRecord>(&record); placed != nullptr && !placed->txn) {
+    const HotState::Container& c = *state_->container(placed->container);
+    for (const StripePart& part : placed->parts) {
+      for (const auto& [extent, piece] : c.index.committed().lookup(part.extent)) {
+        if (piece.place.record == part.record) keep_clean(placed->container, extent, piece);
+      }
+    }
+  } else if (const auto* drained = std::get_if<DrainedRecord>(&record)) {
+    const HotState::Container& c = *state_->container(drained->container);
+    c.index.committed().for_each([&](Extent extent, const StagedPiece& piece) {
+      if (piece.epoch <= drained->published.epoch) keep_clean(drained->container, extent, piece);
+    });
+  } else if (const auto* forget = std::get_if<ForgetRecord>(&record)) {
+    clean_.forget(forget->container);
+  }
+}
+
+void StagedHotTier::keep_clean(ContainerId container, Extent extent, const StagedPiece& piece) {
+  if (piece.place.tier != StagedPlace::Tier::kHot) return;
+  const auto& hold = static_cast<const Keeper*>(piece.keep.get())->hold();
+  clean_.keep(container, extent, std::static_pointer_cast<SlabHold>(hold), piece.place.offset);
+}
+
+void StagedHotTier::let_go(std::vector<std::shared_ptr<Hold>> holds) {
+  for (const auto& hold : holds) {
+    if (const auto* slab = dynamic_cast<const SlabHold*>(hold.get())) clean_.spare(*slab);
+  }
 }
 
 Result<> StagedHotTier::append_durable(const LogRecord& record, Room room) {
@@ -150,6 +187,15 @@ Result<> StagedHotTier::append_durable(const LogRecord& record, Room room) {
 
 // --- writing ---
 
+std::optional<Slab> StagedHotTier::allocate(Length length) {
+  if (auto slab = pool_->allocate(length)) return slab;
+  const std::lock_guard lock(state_mutex_);
+  while (clean_.give_up_one()) {
+    if (auto slab = pool_->allocate(length)) return slab;
+  }
+  return std::nullopt;
+}
+
 Result<Slab> StagedHotTier::reserve(Length length) {
   if (length.value == 0) return fail(ErrorCode::kInvalidArgument, "a slab of no bytes cannot be reserved");
   if (length.value > pool_->capacity_bytes()) {
@@ -160,7 +206,7 @@ Result<Slab> StagedHotTier::reserve(Length length) {
             bytes_text(length.value), options_.path, bytes_text(pool_->capacity_bytes())));
   }
   if (auto ok = admit(); !ok) return fail(ok.error());
-  if (auto slab = pool_->allocate(length)) return *slab;
+  if (auto slab = allocate(length)) return *slab;
   // Bytes that open transactions overwrote are only free when what overwrote them is durable.
   bool reclaimable = false;
   {
@@ -169,7 +215,7 @@ Result<Slab> StagedHotTier::reserve(Length length) {
   }
   if (reclaimable) {
     if (auto ok = persist(); !ok) return fail(ok.error());
-    if (auto slab = pool_->allocate(length)) return *slab;
+    if (auto slab = allocate(length)) return *slab;
   }
   const Usage now = usage();
   Error error(ErrorCode::kNoSpace,
@@ -376,73 +422,71 @@ Result<CommitInfo> StagedHotTier::commit_locked(TxnId txn) {
 Result<View> StagedHotTier::view(ContainerId container, std::optional<TxnId> txn, Extent extent) {
   if (!extent.valid())
     return fail(ErrorCode::kInvalidArgument, "the extent to read is backwards or beyond the largest file");
-  auto pin = std::make_unique<HoldsPin>();
   View view;
+  auto pin = std::make_unique<HoldsPin>();
   const std::lock_guard lock(state_mutex_);
-  const HotState::Container* c = state_->container(container);
   if (txn) {
     const HotState::Txn* open = std::as_const(*state_).txn(*txn);
     if (open == nullptr || open->container != container) return fail(not_found(*txn).error());
   }
-  if (c == nullptr) {
-    if (!extent.empty()) view.segments.push_back({extent, Segment::Kind::kBelow, {}, {}, 0});
-    view.pin = std::move(pin);
-    return view;
-  }
-  for (const StagedSegment& found : c->index.lookup(txn, extent)) {
-    Segment segment{found.extent, found.kind, {}, {}, 0};
-    const StagedPlace& place = found.piece.place;
-    if (found.kind == Segment::Kind::kBytes) {
-      segment.bytes = pool_->bytes({place.where + place.offset, found.extent.length()});
-    } else if (found.kind == Segment::Kind::kStripe) {
-      segment.stripe = StripeId(place.where);
-      segment.stripe_offset = place.offset;
-    }
-    if (found.piece.keep) pin->holds.push_back(static_cast<const Keeper*>(found.piece.keep.get())->hold());
-    view.segments.push_back(segment);
-  }
+  for (const StagedSegment& found : look_up(container, txn, extent))
+    view.segments.push_back(hold_staged(found, *pin));
   view.pin = std::move(pin);
   return view;
 }
 
-Segment StagedHotTier::hold_staged(const StagedSegment& found, HoldsPin& pin) {
+std::vector<StagedSegment> StagedHotTier::look_up(ContainerId container, std::optional<TxnId> txn,
+                                                  Extent extent) const {
+  std::vector<StagedSegment> found;
+  if (const HotState::Container* c = state_->container(container)) {
+    found = c->index.lookup(txn, extent);
+  } else if (!extent.empty()) {
+    found.push_back({extent, Segment::Kind::kBelow, {}, {}});
+  }
+  return clean_.fill_in(container, std::move(found));
+}
+
+Segment StagedHotTier::hold_staged(const StagedSegment& found, HoldsPin& pin) const {
   const StagedPlace& place = found.piece.place;
-  auto hold = static_cast<const Keeper*>(found.piece.keep.get())->hold();
-  const auto& slab = static_cast<const SlabHold&>(*hold);
   Segment segment{found.extent, found.kind, {}, {}, 0};
-  segment.area_offset = place.where + place.offset;
-  segment.bytes = pool_->bytes({segment.area_offset, found.extent.length()});
-  segment.in_slab = place.offset;
-  segment.slab_length = slab.slab.length.value;
-  segment.checksums = slab.checksums;
-  pin.holds.push_back(std::move(hold));
+  if (found.kind == Segment::Kind::kStripe) {
+    segment.stripe = StripeId(place.where);
+    segment.stripe_offset = place.offset;
+  }
+  auto hold = found.clean;
+  if (found.piece.keep) hold = static_cast<const Keeper*>(found.piece.keep.get())->hold();
+  if (found.kind == Segment::Kind::kBytes) {
+    const auto& slab = static_cast<const SlabHold&>(*hold);
+    segment.area_offset = place.where + place.offset;
+    segment.bytes = pool_->bytes({segment.area_offset, found.extent.length()});
+    segment.in_slab = place.offset;
+    segment.slab_length = slab.slab.length.value;
+    segment.checksums = slab.checksums;
+  }
+  if (hold) pin.holds.push_back(std::move(hold));
   return segment;
 }
 
 Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::optional<TxnId> txn,
                                                   std::span<const Extent> extents, Extent ahead,
                                                   size_t most_segments) {
-  const auto in_hot_tier = [](const StagedSegment& found) {
-    return found.kind == Segment::Kind::kBytes && found.piece.keep;
-  };
+  const auto in_hot_tier = [](const StagedSegment& found) { return found.kind == Segment::Kind::kBytes; };
   auto pin = std::make_unique<HoldsPin>();
   View view;
   const std::lock_guard lock(state_mutex_);
-  const HotState::Container* c = state_->container(container);
-  if (c == nullptr) return std::optional<View>();
   if (txn) {
     const HotState::Txn* open = std::as_const(*state_).txn(*txn);
     if (open == nullptr) txn.reset();
     if (open != nullptr && open->container != container) return fail(not_found(*txn).error());
   }
   for (const Extent& extent : extents) {
-    for (const StagedSegment& found : c->index.lookup(txn, extent)) {
+    for (const StagedSegment& found : look_up(container, txn, extent)) {
       if (!in_hot_tier(found)) return std::optional<View>();
       view.segments.push_back(hold_staged(found, *pin));
     }
   }
   if (!ahead.empty()) {
-    for (const StagedSegment& found : c->index.lookup(txn, ahead)) {
+    for (const StagedSegment& found : look_up(container, txn, ahead)) {
       if (!in_hot_tier(found) || view.segments.size() >= most_segments) break;
       view.segments.push_back(hold_staged(found, *pin));
     }
@@ -537,7 +581,8 @@ Result<> StagedHotTier::verify(const DrainWork::Piece& piece) {
 
 Usage StagedHotTier::usage() {
   const std::lock_guard lock(state_mutex_);
-  return {pool_->capacity_bytes(), pool_->used_bytes(), state_->live_bytes(), log_full_,
+  const uint64_t clean = clean_.spare_bytes();
+  return {pool_->capacity_bytes(),  pool_->used_bytes() - clean, clean, state_->live_bytes(), log_full_,
           pool_->has_dead_stripes()};
 }
 

@@ -84,6 +84,7 @@ struct CommitInfo {
 struct Usage {
   uint64_t bytes_total = 0;
   uint64_t bytes_used = 0;       // slabs in use or reserved
+  uint64_t bytes_clean = 0;      // besides: kept for readers, and free when somebody wants them
   uint64_t bytes_undrained = 0;  // of those, named by records
   bool log_full = false;         // the last record that asked for room in the log found none
   bool dead_stripes = false;     // placed() has stripes to answer
@@ -139,6 +140,8 @@ class HotTier {
     // What readers of the container see has changed. Called before anybody can see it, with a lock held: it
     // returns at once and calls nothing here.
     std::function<void(ContainerId)> on_change = nullptr;
+    // Drained pieces of at least this length stay for readers until their room is wanted.
+    uint64_t least_clean_bytes = 4096;
   };
 
   // Creates or recovers; with a null `domain` the PMDK pool file options.path is opened. After a crash:

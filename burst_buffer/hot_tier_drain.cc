@@ -116,6 +116,7 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
     }
     log_.append(record);
     const std::lock_guard lock(state_mutex_);
+    keep_clean(record);
     const auto applied = state_->apply(record);
     SLUICE_ASSERT(applied);
     auto& retired = state_->retired().holds;
@@ -134,6 +135,10 @@ Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                    std::make_move_iterator(replaced.end()));
       return fail(ok.error());
     }
+  }
+  {
+    const std::lock_guard lock(state_mutex_);
+    let_go(std::move(replaced));
   }
   std::vector<StripeId> dead = pool_->take_dead_stripes();
   for (const auto& [stripe, need] : needed) {
@@ -194,6 +199,10 @@ Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
     if (found != offered_to_.end()) offered = found->second;
   }
   if (offered < told->epoch) {
+    {
+      const std::lock_guard lock(state_mutex_);
+      clean_.forget(container);
+    }
     return fail(ErrorCode::kConflict,
                 fmt::format("epoch {} of container {} was published, but not by this hot tier",
                             told->epoch.value, container.value));

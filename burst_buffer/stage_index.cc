@@ -17,12 +17,12 @@ void append_plain(Extent extent, Segment::Kind kind, std::vector<StagedSegment>&
     found.back().extent.end = extent.end;
     return;
   }
-  found.push_back({extent, kind, {}});
+  found.push_back({extent, kind, {}, {}});
 }
 
 void append_piece(Extent extent, const StagedPiece& piece, std::vector<StagedSegment>& found) {
   const bool hot = piece.place.tier == StagedPlace::Tier::kHot;
-  found.push_back({extent, hot ? Segment::Kind::kBytes : Segment::Kind::kStripe, piece});
+  found.push_back({extent, hot ? Segment::Kind::kBytes : Segment::Kind::kStripe, piece, {}});
 }
 
 // `extent` cut in two at `cut`: what lies below it, and what does not.

@@ -14,6 +14,8 @@
 // What a reader of one container sees of its staged bytes. Pure; not thread-safe.
 namespace sluice::burst_buffer {
 
+class Hold;
+
 // Where a staged extent lies, the epoch that made it visible, and what must stay alive as long as a piece of
 // it does.
 struct StagedPiece {
@@ -44,6 +46,7 @@ struct StagedSegment {
   Extent extent;
   Segment::Kind kind = Segment::Kind::kBelow;  // kBytes and kStripe: `piece` says where
   StagedPiece piece;
+  std::shared_ptr<Hold> clean;  // kBytes of the clean cache, which no piece keeps alive
 };
 
 // One committed layer over the published version, and one layer over it for each open transaction.

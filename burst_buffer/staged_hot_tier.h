@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "burst_buffer/clean_cache.h"
 #include "burst_buffer/hot_state.h"
 #include "burst_buffer/hot_tier.h"
 #include "burst_buffer/slab_pool.h"
@@ -75,8 +76,15 @@ class StagedHotTier final : public HotTier {
   Usage usage() override;
 
  private:
-  // With the lock held. The slab stays as long as the pin does.
-  Segment hold_staged(const StagedSegment& found, HoldsPin& pin);
+  // --- under state_mutex_ ---
+  std::vector<StagedSegment> look_up(ContainerId container, std::optional<TxnId> txn, Extent extent) const;
+  // What it refers to stays as long as the pin does.
+  Segment hold_staged(const StagedSegment& found, HoldsPin& pin) const;
+  // What this record, about to be applied, means for what is kept clean.
+  void keep_clean(const LogRecord& record);
+  void keep_clean(ContainerId container, Extent extent, const StagedPiece& piece);
+  // The log needs these no more.
+  void let_go(std::vector<std::shared_ptr<Hold>> holds);
   Epoch committed_locked(ContainerId container, Epoch published) const;
   Result<> admit();  // any thread
 
@@ -105,6 +113,8 @@ class StagedHotTier final : public HotTier {
   Result<> forget_container(ContainerId container);
 
   // --- with or without log_mutex_ ---
+  // Gives up clean bytes for it.
+  std::optional<Slab> allocate(Length length);
   // Slabs of this transaction, or of all, durable on return.
   Result<> persist_slabs(std::optional<TxnId> txn);
   Result<> not_found(TxnId txn) const;
@@ -119,11 +129,12 @@ class StagedHotTier final : public HotTier {
   std::mutex log_mutex_;
   std::mutex state_mutex_;
   const std::unique_ptr<HotState> state_;
-  std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
-  std::optional<Error> broken_;              // state_mutex_
-  StagingLog log_;                           // log_mutex_
-  std::vector<std::shared_ptr<Hold>> lost_;  // what a failed flush keeps from being free; log_mutex_
-  bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
+  CleanCache clean_{options_.least_clean_bytes};  // state_mutex_
+  std::map<ContainerId, Epoch> offered_to_;       // the highest epoch given to the drain; state_mutex_
+  std::optional<Error> broken_;                   // state_mutex_
+  StagingLog log_;                                // log_mutex_
+  std::vector<std::shared_ptr<Hold>> lost_;       // what a failed flush keeps from being free; log_mutex_
+  bool may_have_shrunk_ = true;                   // since the last checkpoint; log_mutex_
   std::atomic<uint64_t> last_record_;
   std::atomic<bool> log_full_{false};
 };

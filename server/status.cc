@@ -149,6 +149,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
         {"survives", snapshot.hot_survives},
         {"bytes_total", snapshot.hot.bytes_total},
         {"bytes_used", snapshot.hot.bytes_used},
+        {"bytes_clean", snapshot.hot.bytes_clean},
         {"bytes_undrained", snapshot.hot.bytes_undrained}}},
       {"files", snapshot.files},
       {"drain",
@@ -196,6 +197,8 @@ std::string metrics_text(const StatusSnapshot& snapshot) {
   text.counter("degraded_blocks_total", "Blocks rebuilt from the others.", counters.degraded_blocks);
   text.gauge("hot_total_bytes", "Size of the hot tier.", snapshot.hot.bytes_total);
   text.gauge("hot_used_bytes", "Bytes in use in the hot tier.", snapshot.hot.bytes_used);
+  text.gauge("hot_clean_bytes", "Drained bytes that the hot tier keeps for readers; their room is free.",
+             snapshot.hot.bytes_clean);
   text.gauge("hot_undrained_bytes", "Bytes that only the hot tier has.", snapshot.hot.bytes_undrained);
   text.gauge("drain_left_bytes", "Committed bytes to be drained.", snapshot.drain.bytes_left);
   text.counter("drained_bytes_total", "Bytes carried to the storage tier.", snapshot.drain.bytes_drained);

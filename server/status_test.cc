@@ -20,7 +20,7 @@ StatusSnapshot sample() {
   snapshot.targets = {{TargetId(0), "/p/targets/t0", "up", 10, 20}, {TargetId(1), "/p/t\"1", "up", 30, 40}};
   snapshot.hot_medium = "disk";
   snapshot.hot_survives = "power loss";
-  snapshot.hot = {100, 50, 25};
+  snapshot.hot = {100, 50, 30, 25};
   snapshot.files = 3;
   snapshot.drain = {"idle", 0, 77, {}};
   snapshot.counters.bytes_written = 5;
@@ -45,6 +45,7 @@ TEST(Status, TheJsonHasTheNamesThatScriptsUse) {
   EXPECT_EQ(status["hot"]["survives"], "power loss");
   EXPECT_EQ(status["hot"]["bytes_total"], 100);
   EXPECT_EQ(status["hot"]["bytes_used"], 50);
+  EXPECT_EQ(status["hot"]["bytes_clean"], 30);
   EXPECT_EQ(status["hot"]["bytes_undrained"], 25);
   EXPECT_EQ(status["files"], 3);
   EXPECT_EQ(status["drain"]["state"], "idle");

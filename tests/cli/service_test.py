@@ -43,7 +43,7 @@ class UpAndDown(PoolTest):
         for target in status["targets"]:
             self.assertTrue(os.path.isdir(target["path"]))
             self.assertGreater(target["bytes_free"], 0)
-        for key in ("medium", "survives", "bytes_total", "bytes_used", "bytes_undrained"):
+        for key in ("medium", "survives", "bytes_total", "bytes_used", "bytes_clean", "bytes_undrained"):
             self.assertIn(key, status["hot"])
         self.assertGreaterEqual(status["hot"]["bytes_total"], 16 << 20)
         self.assertEqual(status["files"], 0)

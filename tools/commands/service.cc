@@ -63,10 +63,10 @@ void print_status(const json& status) {
                print_bytes(number_of(target, "bytes_used")), print_bytes(number_of(target, "bytes_free")),
                text_of(target, "path"));
   const json& hot = part_of(status, "hot");
-  fmt::print("hot tier {} of {} used, {} of writes; on a {}, survives a {}\n",
+  fmt::print("hot tier {} of {} used, {} of writes, {} kept for readers; on a {}, survives a {}\n",
              print_bytes(number_of(hot, "bytes_used")), print_bytes(number_of(hot, "bytes_total")),
-             print_bytes(number_of(hot, "bytes_undrained")), text_of(hot, "medium"),
-             text_of(hot, "survives"));
+             print_bytes(number_of(hot, "bytes_undrained")), print_bytes(number_of(hot, "bytes_clean")),
+             text_of(hot, "medium"), text_of(hot, "survives"));
   const json& drain = part_of(status, "drain");
   fmt::print("drain    {}, {} left\n", text_of(drain, "state"), print_bytes(number_of(drain, "bytes_left")));
   fmt::print("files    {}\n", number_of(status, "files"));
