@@ -7,7 +7,6 @@
 namespace sluice::burst_buffer {
 
 void CleanCache::keep(ContainerId container, Extent extent, std::shared_ptr<SlabHold> hold, uint64_t offset) {
-  if (extent.length().value < least_bytes_) return;
   while (extents_ >= kMaxPieces && give_up_one()) {
   }
   auto& known = by_slab_[hold->slab.offset];

@@ -13,8 +13,9 @@
 
 namespace sluice::burst_buffer {
 
-// Committed bytes that the storage tier has and the hot tier still holds: readers find them here until their
-// room is wanted. Nothing is lost with them, and no restart brings them back.
+// Committed bytes that the storage tier has and the hot tier holds as well, because it had them before or
+// somebody read them: readers find them here until their room is wanted. Nothing is lost with them, and no
+// restart brings them back.
 //
 // What is kept of a container are its newest committed bytes: who commits others, cuts the file or removes it
 // says so here before anybody can read. Under the hot tier's mutex, as all that knows of holds.
@@ -22,8 +23,7 @@ class CleanCache {
  public:
   static constexpr size_t kMaxPieces = size_t{1} << 18;
 
-  // Pieces shorter than `least_bytes` are not worth their entries.
-  explicit CleanCache(uint64_t least_bytes) : least_bytes_(least_bytes) {}
+  CleanCache() = default;
   CleanCache(const CleanCache&) = delete;
   CleanCache& operator=(const CleanCache&) = delete;
 
@@ -66,7 +66,6 @@ class CleanCache {
 
   void gone(const Kept& kept);
 
-  const uint64_t least_bytes_;
   uint64_t spare_bytes_ = 0;
   size_t extents_ = 0;                                         // of all that is kept
   std::unordered_map<uint64_t, std::weak_ptr<Kept>> by_slab_;  // by where the slab begins

@@ -183,6 +183,49 @@ TEST(CleanCache, nothing_of_a_removed_container_is_kept) {
   EXPECT_EQ(rig.hot_bytes(300'000), 0u);
 }
 
+TEST(CleanCache, what_was_read_from_the_storage_tier_is_kept_unless_the_container_changed_meanwhile) {
+  Rig rig;
+  rig.write(1, 0, std::string(3000, 'a'));
+  rig.drain_all();
+  const auto give_up_all = [&] {
+    const auto all = rig.hot->reserve(Length(rig.hot->usage().bytes_total));
+    ASSERT_TRUE(all);
+    rig.hot->cancel(*all);
+  };
+  const auto keep = [&](const HotTier::Standing& then, char with) {
+    const std::vector<Extent> extents = {{Offset(0), Offset(1000)}, {Offset(2000), Offset(3000)}};
+    const auto slab = rig.hot->reserve(Length(2000));
+    ASSERT_TRUE(slab);
+    std::memset(rig.hot->bytes(*slab).data(), with, 2000);
+    rig.hot->keep(kFile, then, extents, *slab, block_checksums(rig.hot->bytes(*slab)));
+  };
+  give_up_all();
+  keep(rig.hot->standing(kFile), 'a');
+  EXPECT_EQ(rig.hot_bytes(3000), 2000u);
+  EXPECT_EQ(rig.read(std::nullopt, 3000), std::string(3000, 'a'));
+  EXPECT_EQ(rig.hot->usage().bytes_used, 0u);
+
+  give_up_all();
+  const auto before_commit = rig.hot->standing(kFile);
+  rig.write(2, 0, std::string(3000, 'b'));
+  rig.drain_all();
+  give_up_all();
+  keep(before_commit, 'a');
+  EXPECT_EQ(rig.read(std::nullopt, 3000), std::string(3000, 'b'));
+  EXPECT_EQ(rig.hot->usage().bytes_clean, 0u);
+
+  // After a restart the hot tier has not heard of it before it goes.
+  const ContainerId unheard(8);
+  const auto before_removal = rig.hot->standing(unheard);
+  ASSERT_TRUE(rig.hot->forget(unheard));
+  const auto slab = rig.hot->reserve(Length(2000));
+  ASSERT_TRUE(slab);
+  const Extent extent{Offset(0), Offset(2000)};
+  rig.hot->keep(unheard, before_removal, {&extent, 1}, *slab, block_checksums(rig.hot->bytes(*slab)));
+  EXPECT_EQ(rig.hot->usage().bytes_clean, 0u);
+  EXPECT_EQ(rig.hot->usage().bytes_used, 0u);
+}
+
 // Against plain strings; the room of the tier is wanted now and then, and steps of the sink fail.
 RC_GTEST_PROP(CleanCacheProperty, readers_see_a_plain_array_whatever_is_kept, ()) {
   constexpr uint64_t kBytes = 9000;

@@ -162,11 +162,13 @@ void StagedHotTier::keep_clean(const LogRecord& record) {
     });
   } else if (const auto* forget = std::get_if<ForgetRecord>(&record)) {
     clean_.forget(forget->container);
+    ++removals_;
   }
 }
 
 void StagedHotTier::keep_clean(ContainerId container, Extent extent, const StagedPiece& piece) {
-  if (piece.place.tier != StagedPlace::Tier::kHot) return;
+  if (piece.place.tier != StagedPlace::Tier::kHot || extent.length().value < options_.least_clean_bytes)
+    return;
   const auto& hold = static_cast<const Keeper*>(piece.keep.get())->hold();
   clean_.keep(container, extent, std::static_pointer_cast<SlabHold>(hold), piece.place.offset);
 }
@@ -494,6 +496,26 @@ Result<std::optional<View>> StagedHotTier::staged(ContainerId container, std::op
   view.pin = std::move(pin);
   view.committed = committed_locked(container, Epoch(0));
   return std::optional<View>(std::move(view));
+}
+
+HotTier::Standing StagedHotTier::standing(ContainerId container) {
+  const std::lock_guard lock(state_mutex_);
+  return standing_locked(container);
+}
+
+void StagedHotTier::keep(ContainerId container, const Standing& then, std::span<const Extent> extents,
+                         const Slab& slab, std::vector<uint32_t> checksums) {
+  // No record names it, and its transaction is nobody's.
+  auto hold = std::make_shared<SlabHold>(slab, std::move(checksums), 0, TxnId(0));
+  pool_->adopt(hold);
+  const std::lock_guard lock(state_mutex_);
+  if (standing_locked(container) != then) return;
+  uint64_t offset = 0;
+  for (const Extent& extent : extents) {
+    clean_.keep(container, extent, hold, offset);
+    offset += extent.length().value;
+  }
+  clean_.spare(*hold);
 }
 
 Length StagedHotTier::published_size(ContainerId container, Length told) const {

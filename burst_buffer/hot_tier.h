@@ -205,6 +205,18 @@ class HotTier {
   virtual Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
                                              std::span<const Extent> extents, Extent ahead = {},
                                              size_t most_segments = 0) = 0;
+  // Where a container stands: as long as this is the same, so are its committed bytes.
+  struct Standing {
+    Epoch committed;
+    uint64_t removals = 0;  // of any container
+    bool operator==(const Standing&) const = default;
+  };
+  virtual Standing standing(ContainerId container) = 0;
+  // These extents were read from the storage tier, and their bytes lie one behind the other in the slab: they
+  // stay for readers until their room is wanted, unless the container stands elsewhere than `then`. Takes the
+  // slab over. `checksums` as in write().
+  virtual void keep(ContainerId container, const Standing& then, std::span<const Extent> extents,
+                    const Slab& slab, std::vector<uint32_t> checksums) = 0;
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;

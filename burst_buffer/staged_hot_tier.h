@@ -56,6 +56,9 @@ class StagedHotTier final : public HotTier {
   Result<std::optional<View>> staged(ContainerId container, std::optional<TxnId> txn,
                                      std::span<const Extent> extents, Extent ahead,
                                      size_t most_segments) override;
+  Standing standing(ContainerId container) override;
+  void keep(ContainerId container, const Standing& then, std::span<const Extent> extents, const Slab& slab,
+            std::vector<uint32_t> checksums) override;
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;
@@ -86,6 +89,9 @@ class StagedHotTier final : public HotTier {
   // The log needs these no more.
   void let_go(std::vector<std::shared_ptr<Hold>> holds);
   Epoch committed_locked(ContainerId container, Epoch published) const;
+  Standing standing_locked(ContainerId container) const {
+    return {committed_locked(container, Epoch(0)), removals_};
+  }
   Result<> admit();  // any thread
 
   // --- under log_mutex_ ---
@@ -129,12 +135,13 @@ class StagedHotTier final : public HotTier {
   std::mutex log_mutex_;
   std::mutex state_mutex_;
   const std::unique_ptr<HotState> state_;
-  CleanCache clean_{options_.least_clean_bytes};  // state_mutex_
-  std::map<ContainerId, Epoch> offered_to_;       // the highest epoch given to the drain; state_mutex_
-  std::optional<Error> broken_;                   // state_mutex_
-  StagingLog log_;                                // log_mutex_
-  std::vector<std::shared_ptr<Hold>> lost_;       // what a failed flush keeps from being free; log_mutex_
-  bool may_have_shrunk_ = true;                   // since the last checkpoint; log_mutex_
+  uint64_t removals_ = 0;                    // state_mutex_
+  CleanCache clean_;                         // state_mutex_
+  std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
+  std::optional<Error> broken_;              // state_mutex_
+  StagingLog log_;                           // log_mutex_
+  std::vector<std::shared_ptr<Hold>> lost_;  // what a failed flush keeps from being free; log_mutex_
+  bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
   std::atomic<uint64_t> last_record_;
   std::atomic<bool> log_full_{false};
 };

@@ -7,22 +7,37 @@
 
 namespace sluice::engine {
 
+Result<OpenFile*> Reader::readable(const Request& request, const wire::ReadT& ask) {
+  auto file = files_.find(request, ask.handle, ask.secret);
+  if (file && (*file)->access == wire::Access::WriteOnly)
+    return fail(ErrorCode::kAccess, (*file)->path + " was opened for writing only; open it for reading");
+  return file;
+}
+
 void Reader::read(const Request& request, const Message& message) {
   const wire::ReadT& ask = *message->body.AsRead();
-  auto file = files_.find(request, ask.handle, ask.secret);
+  const auto file = readable(request, ask);
   if (!file) return context_.refuse(request, file.error());
-  if ((*file)->access == wire::Access::WriteOnly) {
-    return context_.refuse(
-        request, {ErrorCode::kAccess, (*file)->path + " was opened for writing only; open it for reading"});
-  }
   if (ask.mapped && tell_places(request, **file, ask)) return;
+  if (!ask.mapped || !stage_in_.usable()) return gather(request, message, **file);
+  auto extents = protocol::extents_of(ask.extents);
+  extents.push_back(ahead_of(extents, ask.ahead));
+  stage_in_.bring((*file)->container, extents, [this, request, message] {
+    const wire::ReadT& again = *message->body.AsRead();
+    const auto still = readable(request, again);
+    if (!still) return context_.refuse(request, still.error());
+    if (!tell_places(request, **still, again)) gather(request, message, **still);
+  });
+}
+
+void Reader::gather(const Request& request, const Message& message, const OpenFile& file) {
+  const wire::ReadT& ask = *message->body.AsRead();
   if (ask.destination == nullptr && protocol::total_bytes(ask.extents) > protocol::kMaxInlineBytes) {
     return context_.refuse(request, {ErrorCode::kUnsupported, "not all of these bytes lie in the hot tier"});
   }
   context_.off_loop(
       turn_++,
-      [this, message, container = (*file)->container, path = (*file)->path,
-       txn = (*file)->txn]() -> Result<Gathered> {
+      [this, message, container = file.container, path = file.path, txn = file.txn]() -> Result<Gathered> {
         auto gathered = gather(container, txn, protocol::extents_of(message->body.AsRead()->extents));
         if (!gathered) return fail(or_removed(context_.parts, container, path, gathered.error()));
         return gathered;

@@ -9,19 +9,20 @@
 
 #include "engine/context.h"
 #include "engine/open_files.h"
+#include "engine/stage_in.h"
 
 namespace sluice::engine {
 
 // One Read request: gather the bytes (hot tier over stripes over the published version) on a worker, then
 // send them inline or by RMA into the client's memory.
 //
-// A client that maps the hot tier is told where the bytes lie instead, when all of them lie there: they stay
-// there, pinned, until it says that it has them, or its session ends.
+// A client that maps the hot tier is told where the bytes lie instead: they are brought there when they are
+// not, and stay there, pinned, until it says that it has them, or its session ends.
 //
 // Loop thread.
 class Reader {
  public:
-  Reader(Context& context, OpenFiles& files) : context_(context), files_(files) {}
+  Reader(Context& context, OpenFiles& files) : context_(context), files_(files), stage_in_(context) {}
   void read(const Request& request, const Message& message);
   // True when any of them was held.
   bool release(SessionId session, std::span<const uint64_t> pins);
@@ -36,6 +37,8 @@ class Reader {
   static constexpr size_t kMaxPins = 4096;             // of one session
   static constexpr size_t kMostPiecesWithAhead = 512;  // of an answer that tells ahead
 
+  Result<OpenFile*> readable(const Request& request, const wire::ReadT& ask);
+  void gather(const Request& request, const Message& message, const OpenFile& file);
   // True when the request was answered.
   bool tell_places(const Request& request, const OpenFile& file, const wire::ReadT& ask);
   Extent ahead_of(const std::vector<Extent>& extents, uint64_t ahead) const;
@@ -49,6 +52,7 @@ class Reader {
 
   Context& context_;
   OpenFiles& files_;
+  StageIn stage_in_;
   std::map<SessionId, std::map<uint64_t, std::unique_ptr<burst_buffer::Pin>>> pins_;  // by request
   uint64_t turn_ = 0;  // reads are spread over the workers
 };

@@ -336,6 +336,90 @@ TEST_P(LaneTest, reading_on_asks_the_service_once_for_many_reads) {
   EXPECT_LE(counter("reads") - before, 12u) << "for 64 reads";
 }
 
+TEST_P(WriteBehindTest, what_left_the_hot_tier_is_brought_back_once_for_all_who_read_it) {
+  const Bytes data = pattern(12 * kMiB + 100, 4);
+  auto client = connect();
+  ASSERT_TRUE(client);
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, data));
+  ASSERT_TRUE((*file)->close(true));
+  ASSERT_TRUE((*client)->wait_drained("/", 30'000));
+  client->reset();
+  ASSERT_EQ(run("down --pool " + pool()), 0);
+  up();
+  ASSERT_EQ(status()["hot"]["bytes_clean"], 0);
+  auto one = connect();
+  auto two = connect();
+  ASSERT_TRUE(one && two);
+  auto reader = (*one)->open("/f", {});
+  auto other = (*two)->open("/f", {});
+  ASSERT_TRUE(reader && other);
+  // Rows of half a block each, every second one: what the one brings is what the other wants.
+  constexpr uint64_t kRow = kBlock / 2;
+  for (const auto& [from, opened] : {std::pair(uint64_t{0}, &*reader), std::pair(kRow, &*other)}) {
+    std::vector<Extent> rows;
+    Bytes expected;
+    for (uint64_t at = from; at + kRow <= 12 * kMiB; at += kBlock) {
+      rows.push_back(Extent::at(Offset(at), Length(kRow)));
+      expected.insert(expected.end(), data.begin() + static_cast<std::ptrdiff_t>(at),
+                      data.begin() + static_cast<std::ptrdiff_t>(at + kRow));
+    }
+    Bytes seen(expected.size());
+    const client::Piece piece{seen.data(), seen.size()};
+    auto read = (*opened)->read(rows, {&piece, 1});
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(seen, expected);
+  }
+  EXPECT_EQ(status()["hot"]["bytes_clean"], 12 * kMiB);
+  EXPECT_EQ(get(**reader, 0, 13 * kMiB), data) << "what lies before the end";
+}
+
+// The hot tier is smaller than two versions of the file, so that parts of it leave and come back.
+TEST_P(WriteBehindTest, readers_see_one_version_at_a_time_of_what_leaves_the_hot_tier_and_comes_back) {
+  constexpr uint64_t kBytes = 20 * kMiB;
+  constexpr uint8_t kVersions = 7;
+  auto writer = connect();
+  ASSERT_TRUE(writer);
+  auto file = (*writer)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, Bytes(kBytes, std::byte{1})));
+  ASSERT_TRUE((*file)->sync());
+  std::atomic<uint8_t> committed{1};
+  std::atomic<uint64_t> reads{0};
+  std::vector<std::thread> readers;
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    readers.emplace_back([&, seed] {
+      SeededRng rng(seed);
+      auto client = connect();
+      auto reader = client ? (*client)->open("/f", {}) : fail(client.error());
+      while (reader && committed < kVersions) {
+        const uint64_t length = 1 + rng.below(2 * kMiB);
+        const uint8_t before = committed;
+        const Bytes seen = get(**reader, rng.below(kBytes - length), length);
+        ASSERT_EQ(seen.size(), length);
+        ASSERT_TRUE(std::ranges::all_of(seen, [&](std::byte byte) { return byte == seen[0]; })) << "torn";
+        ASSERT_GE(static_cast<uint8_t>(seen[0]), before) << "an older version than one that was committed";
+        ++reads;
+      }
+      EXPECT_TRUE(reader);
+    });
+  }
+  for (uint8_t version = 2; version <= kVersions; ++version) {
+    EXPECT_TRUE(put(**file, 0, Bytes(kBytes, static_cast<std::byte>(version))));
+    EXPECT_TRUE((*file)->sync());
+    EXPECT_TRUE((*writer)->wait_drained("/", 30'000));
+    committed = version;
+    const uint64_t seen = reads;
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+         reads < seen + 20 && std::chrono::steady_clock::now() < end;) {
+      std::this_thread::yield();
+    }
+  }
+  committed = kVersions;
+  for (auto& reader : readers) reader.join();
+}
+
 TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_room) {
   auto client = connect();
   ASSERT_TRUE(client);
