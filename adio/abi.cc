@@ -1,13 +1,14 @@
 #include "adio/abi.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "adio/hints.h"
+#include "base/hints.h"
 #include "client/client.h"
 
 // The C table over the client library. Translates and forwards; keeps nothing but the connection of the files
@@ -16,9 +17,9 @@
 using sluice::Error;
 using sluice::ErrorCode;
 using sluice::Extent;
+using sluice::HintList;
 using sluice::Offset;
 using sluice::Result;
-using sluice::adio::HintList;
 using sluice::client::Client;
 using sluice::client::File;
 
@@ -56,26 +57,25 @@ int put_text(const std::string& text, char* into, size_t capacity, SluiceError* 
   return 0;
 }
 
-// The program's hints, and behind them, so that they win, those of the environment.
-int gather_hints(const char* path, const SluiceHint* hints, size_t count, HintList& list,
-                 SluiceError* error) {
-  for (size_t i = 0; i < count; ++i) list.emplace_back(hints[i].name, hints[i].value);
-  const char* environment = std::getenv("SLUICE_HINTS");
-  auto added = sluice::adio::hints_for_path(environment != nullptr ? environment : "", path);
-  if (!added) return fail_as(SLUICE_HINT_VALUE, added.error().message, error);
-  list.insert(list.end(), added->begin(), added->end());
-  return 0;
-}
+// Later ones win: what the environment says counts over what the program says.
+constexpr std::array kVariables = {"MPICH_MPIIO_HINTS", "SLUICE_HINTS"};
 
-int parse(const char* path, const SluiceHint* hints, size_t count, sluice::adio::Hints& parsed,
-          SluiceError* error) {
-  HintList list;
-  if (gather_hints(path, hints, count, list, error) != 0) return -1;
-  if (auto unknown = sluice::adio::find_unknown_hint(list))
-    return fail_as(SLUICE_HINT_NAME, unknown->message, error);
-  auto result = sluice::adio::parse_hints(list);
-  if (!result) return fail_as(SLUICE_HINT_VALUE, result.error().message, error);
-  parsed = *result;
+int resolve(const char* path, const SluiceHint* hints, size_t count, HintList& resolved, SluiceError* error) {
+  std::vector<HintList> lists(1);
+  for (size_t i = 0; i < count; ++i) lists[0].emplace_back(hints[i].name, hints[i].value);
+  for (const char* variable : kVariables) {
+    const char* rules = std::getenv(variable);
+    auto found = sluice::hints_for_path(variable, rules != nullptr ? rules : "", path);
+    if (!found) return fail_as(SLUICE_HINT_VALUE, found.error().message, error);
+    lists.push_back(std::move(*found));
+  }
+  for (const HintList& list : lists) {
+    if (auto unknown = sluice::find_unknown_hint(list))
+      return fail_as(SLUICE_HINT_NAME, unknown->message, error);
+  }
+  auto all = sluice::resolve_hints(lists);
+  if (!all) return fail_as(SLUICE_HINT_VALUE, all.error().message, error);
+  resolved = std::move(*all);
   return 0;
 }
 
@@ -86,15 +86,29 @@ Result<std::shared_ptr<Client>> connection() {
   return Client::shared(*options);
 }
 
-int check_hints(const char* path, const SluiceHint* hints, size_t count, SluiceError* error) {
-  sluice::adio::Hints parsed;
-  return parse(path, hints, count, parsed, error);
+int gather_hints(const char* path, const SluiceHint* hints, size_t count, char* text, size_t capacity,
+                 size_t* bytes, SluiceError* error) {
+  HintList resolved;
+  if (resolve(path, hints, count, resolved, error) != 0) return -1;
+  std::string packed;
+  for (const auto& [name, value] : resolved) {
+    packed.append(name.c_str(), name.size() + 1);
+    packed.append(value.c_str(), value.size() + 1);
+  }
+  if (packed.size() > capacity)
+    return fail_as(SLUICE_TOO_LARGE,
+                   "the hints of " + std::string(path) + " are too long; shorten those of the environment",
+                   error);
+  std::memcpy(text, packed.data(), packed.size());
+  *bytes = packed.size();
+  return 0;
 }
 
 int open_file(const char* path, uint32_t flags, uint32_t mode, const SluiceHint* hints, size_t count,
               SluiceFile** file, SluiceError* error) {
-  sluice::adio::Hints parsed;
-  if (parse(path, hints, count, parsed, error) != 0) return -1;
+  HintList resolved;
+  if (resolve(path, hints, count, resolved, error) != 0) return -1;
+  const sluice::HintSettings said = sluice::settings_of(resolved);
   auto client = connection();
   if (!client) return fail_with(client.error(), error);
   sluice::client::OpenOptions options;
@@ -106,10 +120,11 @@ int open_file(const char* path, uint32_t flags, uint32_t mode, const SluiceHint*
   options.create = (flags & SLUICE_CREATE) != 0;
   options.exclusive = (flags & SLUICE_EXCLUSIVE) != 0;
   options.mode = mode;
-  options.object_class = parsed.object_class;
-  options.chunk_bytes = parsed.chunk_bytes;
-  options.lock_mode = parsed.lock_mode;
-  options.lockahead_extents = parsed.lockahead_extents;
+  options.object_class = said.object_class;
+  options.chunk_bytes = said.chunk_bytes;
+  options.striping_factor = static_cast<uint32_t>(said.striping_factor);
+  options.lock_mode = said.lock_mode;
+  options.lockahead_extents = static_cast<uint32_t>(said.lockahead_extents);
   auto opened = (*client)->open(path, options);
   if (!opened) return fail_with(opened.error(), error);
   *file = new SluiceFile{std::move(*opened)};
@@ -217,7 +232,7 @@ int unlock_range(SluiceFile* file, uint64_t lock, SluiceError* error) {
 
 constexpr SluiceAbi kAbi = {
     .version = SLUICE_ABI_VERSION,
-    .check_hints = check_hints,
+    .gather_hints = gather_hints,
     .open = open_file,
     .share = share,
     .attach = attach,

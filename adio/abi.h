@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define SLUICE_ABI_VERSION 2u
+#define SLUICE_ABI_VERSION 3u
 #define SLUICE_ABI_SYMBOL "sluice_adio_abi"
 #define SLUICE_ABI_LIBRARY "libsluice_adio.so"
 
@@ -76,7 +76,8 @@ struct SluicePiece {
   uint64_t bytes;
 };
 
-// Largest text of a shared handle, and of the effective hints, with their terminating zero.
+// Largest text of a shared handle, and of the effective hints, with their terminating zero; the latter also
+// of the hints that the environment may add.
 #define SLUICE_HANDLE_BYTES 4104u
 #define SLUICE_HINTS_BYTES 8192u
 
@@ -85,14 +86,15 @@ struct SluiceFile;  // one process's hold on an open file
 struct SluiceAbi {
   uint32_t version;  // SLUICE_ABI_VERSION
 
-  // Checks hints for a path without opening it: names that begin with "sluice_" must exist, values that
-  // Sluice acts on must make sense. Names of other libraries are not looked at.
-  int (*check_hints)(const char* path, const struct SluiceHint* hints, size_t count,
-                     struct SluiceError* error);
+  // The program's hints for a path, with those of the environment (MPICH_MPIIO_HINTS, and over them
+  // SLUICE_HINTS) over them, as "name\0value\0..." of `*bytes` bytes: each name once. Nothing is opened.
+  // Names that begin with "sluice_" must exist, and their values make sense; those of other libraries are not
+  // judged.
+  int (*gather_hints)(const char* path, const struct SluiceHint* hints, size_t count, char* text,
+                      size_t capacity, size_t* bytes, struct SluiceError* error);
 
   // Opens a file. One process of a group opens and gives the handle to the others, who attach. `mode` is
-  // subject to the caller's umask. Hints are checked as by check_hints, and SLUICE_HINTS from the environment
-  // are added to them.
+  // subject to the caller's umask. Hints go through gather_hints, which those that it answered may again.
   int (*open)(const char* path, uint32_t flags, uint32_t mode, const struct SluiceHint* hints, size_t count,
               struct SluiceFile** file, struct SluiceError* error);
   int (*share)(struct SluiceFile* file, char* handle, size_t capacity, struct SluiceError* error);

@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/hints.h"
+#include "base/log.h"
 #include "client/core.h"
 #include "client/local_service.h"
 #include "client/lock_mode.h"
@@ -83,10 +85,11 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     return {};
   }
 
-  Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+  Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& asked) override {
     auto plain = protocol::normalise_path(path);
     if (!plain) return fail(plain.error());
-    const std::string mode = options.lock_mode.empty() ? options_.lock_mode : options.lock_mode;
+    const OpenOptions options = with_defaults(*plain, asked);
+    const std::string& mode = options.lock_mode;
     if (auto ok = settle_lock_mode(mode, options.lockahead_extents, options.access, 0); !ok)
       return fail(ok.error());
     wire::OpenT ask;
@@ -98,6 +101,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     ask.mode = options.mode & ~current_umask();
     ask.object_class = options.object_class;
     ask.chunk = options.chunk_bytes;
+    ask.striping_factor = options.striping_factor;
     auto opened = core_.ask<wire::OpenedT>(std::move(ask));
     if (!opened && opened.error().code == ErrorCode::kExists && opened.error().outcome_unknown) {
       opened.error().message +=
@@ -115,7 +119,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     handle.pool = options_.pool;
     handle.unavailable_after_ms = options_.unavailable_after_ms;
     return make_remote_file(shared_from_this(), core_, std::move(handle), to_file_info(*opened->info),
-                            /*owner=*/true);
+                            options);
   }
 
   Result<std::unique_ptr<File>> attach(const SharedHandle& text) override {
@@ -127,7 +131,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     auto opened = core_.ask<wire::OpenedT>(std::move(ask));
     if (!opened) return fail(opened.error());
     return make_remote_file(shared_from_this(), core_, std::move(*handle), to_file_info(*opened->info),
-                            /*owner=*/false);
+                            std::nullopt);
   }
 
   Result<FileInfo> stat(const std::string& path) override {
@@ -200,6 +204,29 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
   }
 
  private:
+  // What the caller left open is for the variables, and then for the pool's hints, to say.
+  OpenOptions with_defaults(const std::string& path, OpenOptions options) const {
+    if (options.lock_mode.empty()) options.lock_mode = options_.lock_mode;
+    const HintSettings pool = pool_settings(path);
+    const bool lays_out = options.object_class.empty() && options.striping_factor == 0;
+    if (lays_out) options.object_class = pool.object_class;
+    if (lays_out) options.striping_factor = static_cast<uint32_t>(pool.striping_factor);
+    if (options.chunk_bytes == 0) options.chunk_bytes = pool.chunk_bytes;
+    if (options.lock_mode.empty()) options.lock_mode = pool.lock_mode;
+    if (options.lock_mode.empty()) options.lock_mode = "auto";
+    if (options.lockahead_extents == 0)
+      options.lockahead_extents = static_cast<uint32_t>(pool.lockahead_extents);
+    return options;
+  }
+  // The service has checked them by its own table of hints.
+  HintSettings pool_settings(const std::string& path) const {
+    auto hints = hints_for_path("the pool's [hints]", core_.pool_terms().hints, path);
+    auto resolved = hints ? resolve_hints({&*hints, 1}) : hints;
+    if (resolved) return settings_of(*resolved);
+    log::warn("{}", resolved.error().message);
+    return {};
+  }
+
   static Session::Options session_options(const Options& options) {
     Session::Options session;
     session.unavailable_after_ms = options.unavailable_after_ms;
@@ -234,7 +261,9 @@ Result<Options> options_from_environment() {
   if (const auto lane = environment("SLUICE_LANE"); !lane.empty()) options.lane = lane;
   if (const auto mode = environment("SLUICE_LOCK_MODE"); !mode.empty()) options.lock_mode = mode;
   if (auto ok = check_lane(options.lane); !ok) return fail(ok.error());
-  if (auto ok = check_lock_mode(options.lock_mode); !ok) return fail(ok.error());
+  if (!options.lock_mode.empty()) {
+    if (auto ok = check_lock_mode(options.lock_mode); !ok) return fail(ok.error());
+  }
   return options;
 }
 

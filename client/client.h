@@ -24,7 +24,7 @@ struct Options {
   std::string pool;           // the pool's directory
   bool start_service = true;  // start one when none runs there
   std::string lane = "auto";  // SLUICE_LANE: auto, local, remote
-  std::string lock_mode = "auto";
+  std::string lock_mode;      // SLUICE_LOCK_MODE; empty: the pool's, or auto
   uint64_t unavailable_after_ms = 30'000;
 };
 
@@ -40,6 +40,7 @@ struct FileInfo {
   uint64_t size_bytes = 0;  // committed
   std::string object_class;
   uint64_t chunk_bytes = 0;
+  uint32_t targets = 0;  // that a stripe lies on
   uint64_t committed_epoch = 0;
   uint64_t persisted_epoch = 0;  // drained to the storage tier
   uint64_t hot_bytes = 0;        // in the hot tier, not drained yet
@@ -55,11 +56,13 @@ struct OpenOptions {
   bool create = false;
   bool exclusive = false;  // with create: kExists when it is there
   bool truncate = false;
-  uint32_t mode = 0666;            // of a created file; the caller's umask is applied by the client
-  std::string object_class;        // of a created file; empty: the pool's default
-  uint64_t chunk_bytes = 0;        // of a created file; 0: the pool's default
-  std::string lock_mode;           // empty: Options::lock_mode
-  uint32_t lockahead_extents = 0;  // asked for ahead at a time; 0: the default
+  uint32_t mode = 0666;  // of a created file; the caller's umask is applied by the client
+  // Empty or 0: what the pool's hints say of such a path (pool.toml), or else the pool's default.
+  std::string object_class;        // of a created file
+  uint64_t chunk_bytes = 0;        // of a created file
+  uint32_t striping_factor = 0;    // without a class: that of a created file has so many targets, if one has
+  std::string lock_mode;           // empty: Options::lock_mode first
+  uint32_t lockahead_extents = 0;  // asked for ahead at a time
 };
 
 // A piece of memory, in the order in which the bytes of the extents fill it.
@@ -123,7 +126,8 @@ class File {
 
   virtual const FileInfo& opened() const = 0;  // as it was at open
   virtual std::string lock_mode() const = 0;   // in effect; lockmgr/strategy.h says what each means
-  // What was chosen for this file and why, for `sluice explain` and MPI_File_get_info.
+  // What is in effect for this file: each hint of base/hint_table.h that is not ROMIO's, and its aliases;
+  // striping_factor when it was asked for.
   virtual std::vector<std::pair<std::string, std::string>> effective_hints() const = 0;
 };
 

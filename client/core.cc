@@ -14,6 +14,10 @@ Session::Options Core::with_hooks(Session::Options options) {
     transport.post([this] { give_back(false); });
   };
   options.on_welcome = [this](const wire::WelcomeT& welcome, transport::PeerId peer) {
+    {
+      const std::lock_guard lock(terms_mutex_);
+      terms_ = {welcome.hints, welcome.drain};
+    }
     if (welcome.lane) return lane.attach(transport.lent_files(peer), *welcome.lane);
     lane.detach();
   };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "client/lane.h"
@@ -84,6 +85,16 @@ class Core {
   // Tells the service which grants of the local lane it may have back. Loop thread.
   void give_back(bool idle);
 
+  // What the service said of its pool when it was last connected to. Any thread.
+  struct PoolTerms {
+    std::string hints;  // defaults for files: rules of base/hints.h
+    std::string drain;  // when the hot tier is drained
+  };
+  PoolTerms pool_terms() const {
+    const std::lock_guard lock(terms_mutex_);
+    return terms_;
+  }
+
   transport::Transport& transport;
   Lane lane;
   Session session;
@@ -109,6 +120,8 @@ class Core {
   Drive drive_;
   RunHere run_here_;
   std::atomic<size_t> behind_bytes_{0};
+  mutable std::mutex terms_mutex_;
+  PoolTerms terms_;
 };
 
 }  // namespace sluice::client

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/checksum.h"
+#include "base/hints.h"
 #include "client/read_ahead.h"
 #include "client/transfer.h"
 
@@ -65,12 +66,14 @@ struct Buffer {
 
 class RemoteFile final : public File, public Recoverable {
  public:
-  RemoteFile(std::shared_ptr<void> keep_alive, Core& core, HandleText handle, FileInfo opened, bool owner)
+  RemoteFile(std::shared_ptr<void> keep_alive, Core& core, HandleText handle, FileInfo opened,
+             std::optional<OpenOptions> asked)
       : keep_alive_(std::move(keep_alive)),
         core_(core),
         handle_(std::move(handle)),
         opened_(std::move(opened)),
-        owner_(owner),
+        owner_(asked.has_value()),
+        asked_factor_(asked ? asked->striping_factor : 0),
         target_{ContainerId(handle_.container), handle_.handle, handle_.secret, opened_.path,
                 LockSettings::read(handle_.lock_mode).value_or(LockSettings{})} {}
 
@@ -190,13 +193,15 @@ class RemoteFile final : public File, public Recoverable {
   std::string lock_mode() const override { return target_.settings.name(); }
 
   std::vector<std::pair<std::string, std::string>> effective_hints() const override {
-    return {{"sluice_object_class", opened_.object_class},
-            {"sluice_chunk_size", std::to_string(opened_.chunk_bytes)},
-            {"striping_unit", std::to_string(opened_.chunk_bytes)},
-            {"sluice_lock_mode", target_.settings.name()},
-            {"sluice_lock_reason", target_.settings.explain()},
-            {"sluice_lockahead_extents", std::to_string(target_.settings.extents)},
-            {"sluice_visibility", "commit"}};
+    auto hints = with_aliases({{"sluice_object_class", opened_.object_class},
+                               {"sluice_chunk_size", std::to_string(opened_.chunk_bytes)},
+                               {"sluice_lock_mode", target_.settings.name()},
+                               {"sluice_lockahead_extents", std::to_string(target_.settings.extents)},
+                               {"sluice_visibility", "commit"},
+                               {"sluice_drain", core_.pool_terms().drain},
+                               {"sluice_lock_reason", target_.settings.explain()}});
+    if (asked_factor_ != 0) hints.emplace_back("striping_factor", std::to_string(opened_.targets));
+    return hints;
   }
 
   // --- Recoverable: loop thread ---
@@ -690,6 +695,7 @@ class RemoteFile final : public File, public Recoverable {
   const HandleText handle_;
   const FileInfo opened_;
   const bool owner_;
+  const uint32_t asked_factor_;
   const LockTarget target_;
   std::atomic<bool> closed_{false};
   uint64_t last_record_ = 0;  // newest acknowledged; loop thread
@@ -743,6 +749,7 @@ FileInfo to_file_info(const wire::FileInfoT& told) {
   info.size_bytes = told.size;
   info.object_class = told.object_class;
   info.chunk_bytes = told.chunk;
+  info.targets = told.width;
   info.committed_epoch = told.committed;
   info.persisted_epoch = told.published;
   info.hot_bytes = told.hot_bytes;
@@ -753,9 +760,9 @@ FileInfo to_file_info(const wire::FileInfoT& told) {
 }
 
 std::unique_ptr<File> make_remote_file(std::shared_ptr<void> keep_alive, Core& core, HandleText handle,
-                                       FileInfo opened, bool owner) {
-  auto file =
-      std::make_unique<RemoteFile>(std::move(keep_alive), core, std::move(handle), std::move(opened), owner);
+                                       FileInfo opened, std::optional<OpenOptions> asked) {
+  auto file = std::make_unique<RemoteFile>(std::move(keep_alive), core, std::move(handle), std::move(opened),
+                                           std::move(asked));
   file->start();
   return file;
 }

@@ -29,8 +29,8 @@ struct HandleText {
 
 FileInfo to_file_info(const wire::FileInfoT& told);
 
-// The owner keeps the client alive as long as a file is open.
+// The owner keeps the client alive as long as a file is open. `asked`: what an owner opened it with.
 std::unique_ptr<File> make_remote_file(std::shared_ptr<void> keep_alive, Core& core, HandleText handle,
-                                       FileInfo opened, bool owner);
+                                       FileInfo opened, std::optional<OpenOptions> asked);
 
 }  // namespace sluice::client

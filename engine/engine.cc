@@ -161,6 +161,8 @@ class EngineImpl final : public Engine {
     welcome.pool = context_.options.pool_id;
     welcome.lease_ms = context_.options.lease_ms;
     welcome.lane = lane_.terms(peer);
+    welcome.hints = context_.options.hints;
+    welcome.drain = context_.options.drain;
     const SessionId id = session->id;
     if (!resumed && ask.resume != 0) locks_.session_replaces(SessionId(ask.resume), id);
     if (!context_.parts.transport.send(peer, protocol::encode(message.id, std::move(welcome)))) {

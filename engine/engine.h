@@ -27,6 +27,8 @@ class LaneFile;
 struct Options {
   uint64_t pool_id = 0;
   std::string pool_name;       // shown to users
+  std::string hints;           // defaults for files, as base/hints.h reads rules; told to clients
+  std::string drain;           // the drain's policy, told to clients
   uint64_t lease_ms = 10'000;  // a session that is silent for longer is evicted
   uint64_t recovery_ms =
       15'000;  // after a start: how long transactions of earlier sessions wait to be resumed

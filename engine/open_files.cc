@@ -80,6 +80,7 @@ Result<wire::FileInfoT> describe(const Parts& parts, const storage::ContainerInf
   told.created = info.created_s;
   told.modified = info.modified_s;
   told.container = info.id.value;
+  told.width = info.attributes.object_class.width();
   return told;
 }
 
@@ -120,6 +121,10 @@ Result<OpenFiles::Found> OpenFiles::find_or_create(const wire::OpenT& open, cons
       auto parsed = storage::ObjectClass::parse(open.object_class);
       if (!parsed) return fail(parsed.error());
       attributes.object_class = *parsed;
+    } else if (open.striping_factor != 0) {
+      const auto advised = storage::ObjectClass::protected_of_width(open.striping_factor);
+      if (advised.specified() && advised.fits(context_.parts.store.target_status().size()))
+        attributes.object_class = advised;
     }
     if (open.chunk != 0) attributes.chunk_size = Length(open.chunk);
     auto created = context_.parts.store.create(attributes);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hints.h"
 #include "base/os.h"
 #include "base/result.h"
 #include "storage/object_class.h"
@@ -57,6 +58,7 @@ struct PoolConfig {
   uint64_t hot_bytes = 0;
   std::string listen;  // as in PoolRequest
   std::string drain;
+  std::vector<HintRule> hints;  // defaults for the pool's files, in the file's order
 };
 
 // What was asked on the command line; what is not set is not asked. Relative paths are relative to the

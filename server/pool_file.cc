@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 #define TOML_EXCEPTIONS 0
@@ -45,6 +46,74 @@ Result<std::vector<fs::path>> parse_targets(const toml::array* list, const PoolP
   return targets;
 }
 
+Result<std::string> value_text(const std::string& where, const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* boolean = node.as_boolean()) return std::string(boolean->get() ? "true" : "false");
+  return bad(where, "is no text, number or boolean");
+}
+
+// Only what Sluice itself acts on: ROMIO has read its own hints before the pool is asked for anything.
+Result<> check_hint(const std::string& where, const std::string& name, const std::string& value,
+                    size_t targets) {
+  const HintList one = {{name, value}};
+  if (auto unknown = find_unknown_hint(one)) return bad(where, unknown->message);
+  const HintRow* row = find_hint(name);
+  const bool ours = row != nullptr ? row->owner != HintOwner::kRomio : find_aliased_hint(name).row != nullptr;
+  if (!ours)
+    return bad(where, "is none of Sluice's hints, which `sluice hints` lists; give others with SLUICE_HINTS");
+  auto resolved = resolve_hints({&one, 1});
+  if (!resolved) return bad(where, resolved.error().message);
+  if (resolved->empty()) return bad(where, fmt::format("has the value {}, which says nothing", value));
+  if (value.find_first_of(",") != std::string::npos) return bad(where, "has a comma in its value");
+  if (const std::string name_of_class = settings_of(*resolved).object_class; !name_of_class.empty()) {
+    auto object_class = storage::ObjectClass::parse(name_of_class);
+    auto fits = object_class ? object_class->resolve(targets) : object_class;
+    if (!fits) return bad(where, fits.error().message);
+  }
+  return {};
+}
+
+Result<std::vector<HintRule>> parse_hints(const toml::node* node, size_t targets) {
+  std::vector<HintRule> rules;
+  if (node == nullptr) return rules;
+  if (!node->is_table()) return bad("hints", "is no table");
+  std::vector<std::pair<uint32_t, HintRule>> by_line;
+  for (const auto& [key, of_pattern] : *node->as_table()) {
+    const std::string pattern(key.str());
+    const std::string where = fmt::format("hints.\"{}\"", pattern);
+    if (pattern.empty() || pattern.find_first_of(":,") != std::string::npos)
+      return bad(where, "is no pattern for paths; one without ':' and ',' is wanted");
+    const toml::table* pairs = of_pattern.as_table();
+    if (pairs == nullptr || pairs->empty()) return bad(where, "is no table { hint = value, ... }");
+    HintRule rule{pattern, {}};
+    for (const auto& [name, value] : *pairs) {
+      const std::string hint = fmt::format("{}.{}", where, name.str());
+      auto text = value_text(hint, value);
+      if (!text) return fail(text.error());
+      if (auto ok = check_hint(hint, std::string(name.str()), *text, targets); !ok) return fail(ok.error());
+      rule.hints.emplace_back(name.str(), *text);
+    }
+    by_line.emplace_back(key.source().begin.line, std::move(rule));
+  }
+  std::ranges::stable_sort(by_line, {}, &std::pair<uint32_t, HintRule>::first);
+  for (auto& [line, rule] : by_line) rules.push_back(std::move(rule));
+  return rules;
+}
+
+void print_hints(std::ostream& out, const std::vector<HintRule>& rules) {
+  if (rules.empty()) return;
+  out << "\n[hints]\n";
+  for (const HintRule& rule : rules) {
+    toml::table values;
+    for (const auto& [name, value] : rule.hints) values.insert_or_assign(name, value);
+    values.is_inline(true);
+    toml::table line;
+    line.insert_or_assign(rule.pattern, std::move(values));
+    out << line << "\n";
+  }
+}
+
 }  // namespace
 
 std::string print_pool_file(const PoolConfig& config, const PoolPaths& paths) {
@@ -61,10 +130,13 @@ std::string print_pool_file(const PoolConfig& config, const PoolPaths& paths) {
                           {"bytes", static_cast<int64_t>(config.hot_bytes)}}},
   };
   std::ostringstream out;
-  out << "# A Sluice pool. 'listen' and 'drain' may be changed while no server runs; a target that was moved "
-         "to another\n"
-         "# directory is told here by its new path. The rest was fixed when the pool was made.\n"
+  out << "# A Sluice pool. 'listen', 'drain' and a table [hints] (see the README) may be changed while no "
+         "server runs; a\n"
+         "# target that was moved to another directory is told here by its new path. The rest was fixed when "
+         "the pool\n"
+         "# was made.\n"
       << table << "\n";
+  print_hints(out, config.hints);
   return out.str();
 }
 
@@ -104,6 +176,9 @@ Result<PoolConfig> parse_pool_file(std::string_view text, const PoolPaths& paths
   config.hot_bytes = static_cast<uint64_t>(*bytes);
   config.listen = table["listen"].value_or(std::string("tcp://127.0.0.1:0"));
   config.drain = table["drain"].value_or(std::string("immediate"));
+  auto hints = parse_hints(table.get("hints"), config.targets.size());
+  if (!hints) return fail(hints.error());
+  config.hints = std::move(*hints);
   return config;
 }
 

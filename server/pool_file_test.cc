@@ -72,6 +72,42 @@ TEST(PoolFile, DamageIsNamed) {
   }
 }
 
+TEST(PoolFile, HintsOfThePoolAreReadInTheirOrderAndWrittenAgain) {
+  const std::string text =
+      print_pool_file(sample(), kPaths) +
+      "[hints]\n\"/z/*\" = { sluice_lockahead_extents = 8, sluice_lock_mode = 'group' }\n"
+      "\"*.h5\" = { striping_unit = 65536 }\n";
+  auto config = parse_pool_file(text, kPaths);
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_EQ(config->hints.size(), 2u);
+  EXPECT_EQ(print_rules(config->hints),
+            "/z/*:sluice_lock_mode=group:sluice_lockahead_extents=8,*.h5:striping_unit=65536");
+  auto again = parse_pool_file(print_pool_file(*config, kPaths), kPaths);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(print_rules(again->hints), print_rules(config->hints));
+}
+
+TEST(PoolFile, HintsThatMakeNoSenseAreNamed) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"\"*\" = { sluice_chunksize = '1m' }", "sluice_chunk_size"},
+      {"\"*\" = { sluice_chunk_size = '100k' }", "'hints.\"*\".sluice_chunk_size'"},
+      {"\"*\" = { striping_unit = 1000 }", "says nothing"},
+      {"\"*\" = { cb_nodes = 2 }", "SLUICE_HINTS"},
+      {"\"*\" = { sluice_object_class = 'EC_8P2' }", "needs 10 targets"},
+      {"\"*\" = { sluice_object_class = 'EC_2P1,S1' }", "comma"},
+      {"\"*\" = { sluice_object_class = [] }", "no text"},
+      {"\"a:b\" = { sluice_lock_mode = 'none' }", "no pattern"},
+      {"\"*\" = {}", "no table"},
+      {"\"*\" = 'sluice_lock_mode=none'", "no table"},
+  };
+  for (const auto& [line, named] : cases) {
+    auto config = parse_pool_file(print_pool_file(sample(), kPaths) + "[hints]\n" + line + "\n", kPaths);
+    ASSERT_FALSE(config) << line;
+    EXPECT_EQ(config.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(config.error().message.find(named), std::string::npos) << config.error().message;
+  }
+}
+
 TEST(PoolFile, ANewerFormatIsRefusedAsThat) {
   auto config = parse_pool_file(with("format", "format = 2"), kPaths);
   ASSERT_FALSE(config);

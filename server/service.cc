@@ -219,6 +219,8 @@ class RunningService final : public Service {
     engine::Options options;
     options.pool_id = config_.pool_id;
     options.pool_name = paths_.pool.string();
+    options.hints = print_rules(config_.hints);
+    options.drain = config_.drain;
     engine_ = engine::Engine::create(
         options, {*transport_, *workers_, *hot_, *store_, *meta_, lane_.get(), changes_.get()});
     sink_ = engine::make_drain_sink(*store_);

@@ -101,6 +101,14 @@ ObjectClass ObjectClass::default_for(size_t targets) {
   return {1, 0};
 }
 
+ObjectClass ObjectClass::protected_of_width(size_t targets) {
+  ObjectClass best;
+  for (const Named& named : kProtected) {
+    if (named.k + named.m == targets && named.k > best.k()) best = ObjectClass(named.k, named.m);
+  }
+  return best;
+}
+
 std::string ObjectClass::name() const {
   if (!specified()) return "default";
   if (spans_pool_) return "SX";

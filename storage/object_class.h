@@ -28,6 +28,9 @@ class ObjectClass {
   static Result<ObjectClass> parse(std::string_view name);
   // 1 target: S1, 2: RP_2, 3 and 4: EC_2P1, 5: EC_4P1, 6 to 9: EC_4P2, more: EC_8P2.
   static ObjectClass default_for(size_t targets);
+  // The class with redundancy whose stripes lie on so many targets, of several the one with the most data;
+  // unspecified when there is none.
+  static ObjectClass protected_of_width(size_t targets);
 
   // parse(name()) is the same class; an unspecified one is printed as "default" and cannot be parsed.
   std::string name() const;

@@ -74,6 +74,16 @@ TEST(ObjectClass, a_class_that_does_not_fit_is_refused_with_the_nearest_that_doe
   }
 }
 
+TEST(ObjectClass, a_number_of_targets_names_a_class_that_protects) {
+  const std::map<size_t, std::string> named = {
+      {2, "RP_2"}, {3, "EC_2P1"}, {5, "EC_4P1"}, {6, "EC_4P2"}, {10, "EC_8P2"}};
+  for (size_t targets = 0; targets < 70; ++targets) {
+    const auto of_width = ObjectClass::protected_of_width(targets);
+    const auto there = named.find(targets);
+    EXPECT_EQ(of_width.name(), there == named.end() ? "default" : there->second) << targets;
+  }
+}
+
 TEST(ObjectClass, sx_spans_the_pool) {
   const ObjectClass spanning = named("SX");
   EXPECT_TRUE(spanning.specified());

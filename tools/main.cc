@@ -38,6 +38,7 @@ struct AllOptions {
   ListOptions list;
   PathsOptions stat, remove, explain, persist, locks;
   CopyCommandOptions copy;
+  HintsOptions hints;
   std::string script_file, dump_file;
 };
 
@@ -130,6 +131,10 @@ void define_file_commands(CLI::App& app, AllOptions& all) {
 }
 
 void define_looking_commands(CLI::App& app, AllOptions& all) {
+  CLI::App* hints = add(app, "hints", "List the hints of MPI files: names, values and what they do",
+                        "sluice hints --json", nullptr, false);
+  auto* json = hints->add_flag("--json", all.hints.json, "Print JSON");
+  hints->add_flag("--markdown", all.hints.markdown, "Print the table of the README")->excludes(json);
   CLI::App* table =
       add(app, "locktable", "Try out requests on a lock table of its own",
           "printf 'grant a PW 0 100\\ntry b PW 50 60\\nshow\\n' | sluice locktable", nullptr, false);
@@ -148,6 +153,7 @@ int dispatch(const std::string& name, const AllOptions& all) {
   if (name == "run") return run_run(all.run);
   if (name == "status") return run_status(all.common, all.metrics);
   if (name == "doctor") return run_doctor(all.common);
+  if (name == "hints") return run_hints(all.hints);
   if (name == "preload") return run_preload();
   if (name == "libs") return run_libs();
   if (name == "ls") return run_list(all.list);

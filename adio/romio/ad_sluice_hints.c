@@ -39,21 +39,29 @@ static char* pack_info(MPI_Info info, size_t* bytes) {
   return text;
 }
 
-static int check_hints(const struct SluiceAbi* abi, const char* path, const char* text, size_t bytes,
-                       struct SluiceError* error) {
+// Checks the hints, and adds those of the environment: also ROMIO's own are to be had from there.
+static void gather_hints(const struct SluiceAbi* abi, const char* path, char** text, size_t* bytes,
+                         struct SluiceError* error) {
   size_t count = 0;
-  struct SluiceHint* hints = calloc(bytes / 2 + 1, sizeof *hints);
-  if (!hints) {
-    return sluice_fail(error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", path);
+  const size_t capacity = *bytes + SLUICE_HINTS_BYTES;
+  struct SluiceHint* hints = calloc(*bytes / 2 + 1, sizeof *hints);
+  char* all = malloc(capacity);
+  if (!hints || !all) {
+    sluice_fail(error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", path);
+    free(all);
+  } else {
+    for (const char* at = *text; at < *text + *bytes;) {
+      const char* value = at + strlen(at) + 1;
+      hints[count++] = (struct SluiceHint){at, value};
+      at = value + strlen(value) + 1;
+    }
+    if (abi->gather_hints(path, hints, count, all, capacity, bytes, error)) {
+      *bytes = 0;
+    }
+    free(*text);
+    *text = all;
   }
-  for (const char* at = text; at < text + bytes;) {
-    const char* value = at + strlen(at) + 1;
-    hints[count++] = (struct SluiceHint){at, value};
-    at = value + strlen(value) + 1;
-  }
-  const int failed = abi->check_hints(path, hints, count, error);
   free(hints);
-  return failed;
 }
 
 // Collective: rank 0's text becomes everybody's.
@@ -136,7 +144,7 @@ void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code) {
   if (!text) {
     sluice_fail(&error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", fd->filename);
   } else if (error.code == SLUICE_OK) {
-    check_hints(state->abi, fd->filename, text, bytes, &error);
+    gather_hints(state->abi, fd->filename, &text, &bytes, &error);
   }
   int romio_error = MPI_SUCCESS;
   if (sluice_agree(fd->comm, &error) == 0 && share_text(fd->comm, &text, &bytes, &error) == 0) {

@@ -91,6 +91,17 @@ static int check_hints(const char* path, const struct SluiceHint* hints, size_t 
   return 0;
 }
 
+static int gather_hints(const char* path, const struct SluiceHint* hints, size_t count, char* text,
+                        size_t capacity, size_t* bytes, struct SluiceError* error) {
+  *bytes = 0;
+  for (size_t i = 0; i < count; i++) {
+    const int printed =
+        snprintf(text + *bytes, capacity - *bytes, "%s%c%s", hints[i].name, 0, hints[i].value);
+    *bytes += (size_t)printed + 1;
+  }
+  return check_hints(path, hints, count, error);
+}
+
 static int map_shared(struct SluiceFile* file, int create, struct SluiceError* error) {
   const int fd = create ? mkstemp(file->shared_name) : open(file->shared_name, O_RDWR);
   if (fd < 0 || (create && ftruncate(fd, sizeof(struct Shared)) != 0)) {
@@ -293,7 +304,7 @@ static void disconnect(void) {}
 const struct SluiceAbi* sluice_adio_abi(uint32_t version) {
   static const struct SluiceAbi kAbi = {
       .version = SLUICE_ABI_VERSION,
-      .check_hints = check_hints,
+      .gather_hints = gather_hints,
       .open = open_file,
       .share = share,
       .attach = attach,

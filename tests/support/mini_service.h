@@ -26,7 +26,7 @@ class MiniService {
 
   std::filesystem::path pool() const { return directory_->path() / "pool"; }
   std::filesystem::path target(unsigned i) const { return pool() / "targets" / ("t" + std::to_string(i)); }
-  Result<std::shared_ptr<client::Client>> connect(const std::string& lock_mode = "auto") const;
+  Result<std::shared_ptr<client::Client>> connect(const std::string& lock_mode = "") const;
 
  private:
   server::PoolRequest request_;

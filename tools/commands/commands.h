@@ -74,6 +74,11 @@ struct CopyCommandOptions {
   std::string chunk_size;
 };
 
+struct HintsOptions {
+  bool json = false;
+  bool markdown = false;
+};
+
 int run_up(const UpOptions& options);
 int run_down(const DownOptions& options);
 int run_run(const RunOptions& options);
@@ -86,6 +91,8 @@ int run_remove(const PathsOptions& options);
 int run_explain(const PathsOptions& options);
 int run_persist(const PathsOptions& options);
 int run_locks(const PathsOptions& options);
+// The table of hints; nothing is looked at.
+int run_hints(const HintsOptions& options);
 int run_preload();
 int run_libs();
 int run_doctor(const Common& options);
