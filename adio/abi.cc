@@ -220,6 +220,10 @@ int counter_set(SluiceFile* file, int64_t value, int64_t* before, SluiceError* e
   return answer(result, error);
 }
 
+void count_plan(SluiceFile* file, int two_phase, uint64_t exchanged_bytes) {
+  file->file->count_plan(two_phase != 0, exchanged_bytes);
+}
+
 int lock_range(SluiceFile* file, SluiceExtent extent, int exclusive, uint64_t* lock, SluiceError* error) {
   const auto result = file->file->lock({Offset(extent.begin), Offset(extent.end)}, exclusive != 0);
   if (result) *lock = *result;
@@ -248,6 +252,7 @@ constexpr SluiceAbi kAbi = {
     .remove = remove_file,
     .counter_add = counter_add,
     .counter_set = counter_set,
+    .count_plan = count_plan,
     .lock = lock_range,
     .unlock = unlock_range,
     .disconnect = Client::end_shared,

@@ -131,6 +131,10 @@ struct SluiceAbi {
   int (*counter_add)(struct SluiceFile* file, int64_t delta, int64_t* before, struct SluiceError* error);
   int (*counter_set)(struct SluiceFile* file, int64_t value, int64_t* before, struct SluiceError* error);
 
+  // For SLUICE_STATS: how a collective access of this process was done. `two_phase`: the ranks exchanged its
+  // pieces first, of which this one sent `exchanged_bytes` to others; otherwise each rank did its own part.
+  void (*count_plan)(struct SluiceFile* file, int two_phase, uint64_t exchanged_bytes);
+
   // A byte-range lock; waits for its turn.
   int (*lock)(struct SluiceFile* file, struct SluiceExtent extent, int exclusive, uint64_t* lock,
               struct SluiceError* error);

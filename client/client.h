@@ -120,6 +120,10 @@ class File {
   // Sets the counter, answers the value before.
   virtual Result<int64_t> exchange_counter(int64_t value) = 0;
 
+  // For SLUICE_STATS: how a collective access was done. `two_phase`: the ranks exchanged its pieces first, of
+  // which this one sent so many bytes to others; otherwise each did its own part.
+  virtual void count_plan(bool two_phase, uint64_t exchanged_bytes) = 0;
+
   // A byte-range lock held until unlock, whatever the lock mode: for atomic mode. Waits for its turn.
   virtual Result<uint64_t> lock(Extent extent, bool exclusive) = 0;
   virtual Result<> unlock(uint64_t lock) = 0;

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <list>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
-#include "client/lock_stats.h"
 #include "lockmgr/client.h"
 
 namespace sluice::client {
@@ -71,13 +68,16 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
                                                target.settings.extents));
   }
 
-  void closed(const LockTarget& target) {
+  std::optional<LockStats> closed(const LockTarget& target) {
     auto& open = targets_[target.container];
     std::erase_if(open, [&](const LockTarget& one) { return one.handle == target.handle; });
-    if (!open.empty()) return;
-    tell_stats_of(target);
+    if (!open.empty()) return std::nullopt;
+    const LockStats stats{cache_.counts(target.container), waits_[target.container].count,
+                          waits_[target.container].us};
+    waits_.erase(target.container);
     cache_.drop(target.container);
     targets_.erase(target.container);
+    return stats;
   }
 
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done) {
@@ -210,16 +210,6 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
     ++waits.count;
     waits.us += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(waited).count());
   }
-  void tell_stats_of(const LockTarget& target) {
-    const char* destination = std::getenv("SLUICE_STATS");
-    const Waits waits = waits_[target.container];
-    waits_.erase(target.container);
-    if (destination == nullptr) return;
-    const auto told = tell_stats(
-        destination, {target.path, target.settings, cache_.counts(target.container), waits.count, waits.us});
-    if (!told) log::warn("{}", told.error().message);
-  }
-
   // The cache must not hear an answer from within its own call.
   void later(lockmgr::RequestId id, const Error& error) {
     session_.transport().post([this, alive = alive_, id, error] {
@@ -364,8 +354,8 @@ LockAgent::~LockAgent() = default;
 void LockAgent::opened(const LockTarget& target) {
   impl_->opened(target);
 }
-void LockAgent::closed(const LockTarget& target) {
-  impl_->closed(target);
+std::optional<LockStats> LockAgent::closed(const LockTarget& target) {
+  return impl_->closed(target);
 }
 void LockAgent::acquire(ContainerId container, Extent extent, bool write,
                         std::function<void(Result<LockUse>)> done) {

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/extent.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "client/file_stats.h"
 #include "client/lock_mode.h"
 #include "client/session.h"
 
@@ -38,9 +40,9 @@ class LockAgent {
   ~LockAgent();
 
   // Locks of a container are asked for in the name of one of its open files, and given back when the last is
-  // closed. How they are asked for is for the first of those to say. At the last close SLUICE_STATS is told.
+  // closed. How they are asked for is for the first of those to say. The last close answers what they did.
   void opened(const LockTarget& target);
-  void closed(const LockTarget& target);
+  std::optional<LockStats> closed(const LockTarget& target);
 
   // The writes to come, in order.
   void expect(ContainerId container, std::span<const Extent> writes);

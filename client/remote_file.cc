@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <cstdlib>
 #include <mutex>
 #include <set>
-#include <sstream>
 
 #include "base/checksum.h"
 #include "base/hints.h"
+#include "base/log.h"
+#include "client/batch_buffer.h"
+#include "client/file_stats.h"
 #include "client/read_ahead.h"
 #include "client/transfer.h"
 
@@ -23,46 +25,6 @@ Extent bounds(const std::vector<Extent>& extents) {
   }
   return all;
 }
-
-// One request's bytes in one piece: the caller's own memory when it is contiguous, otherwise a copy.
-struct Buffer {
-  // `in_place`: the bytes are in the hot tier, or will be fetched from there.
-  Buffer(const Batch& batch, bool in_place) {
-    if (in_place) return;
-    if (batch.contiguous()) {
-      span = {static_cast<std::byte*>(batch.memory[0].data), batch.bytes};
-    } else {
-      copy.resize(batch.bytes);
-      span = copy;
-    }
-  }
-  explicit Buffer(Lane::Room place) : room(std::move(place)) {}
-  void gather(const Batch& batch) {
-    MemoryCursor from(batch.memory);
-    for (size_t done = 0; done < copy.size();) {
-      const auto piece = from.take(copy.size() - done);
-      std::memcpy(copy.data() + done, piece.data(), piece.size());
-      done += piece.size();
-    }
-  }
-  void scatter(const Batch& batch, uint64_t bytes) const {
-    if (copy.empty()) return;
-    MemoryCursor to(batch.memory);
-    for (uint64_t done = 0; done < bytes;) {
-      const auto piece = to.take(bytes - done);
-      std::memcpy(piece.data(), copy.data() + done, piece.size());
-      done += piece.size();
-    }
-  }
-
-  std::vector<std::byte> copy;
-  std::span<std::byte> span;
-  std::optional<Lane::Room> room;  // of a write that was put in place
-  bool behind = false;             // its write has returned: nobody waits
-  uint64_t version = 0;            // of a read: the epoch that it met; 0: a transaction's
-  uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
-  bool placed = false;             // a read whose bytes are where the caller wants them
-};
 
 class RemoteFile final : public File, public Recoverable {
  public:
@@ -94,9 +56,11 @@ class RemoteFile final : public File, public Recoverable {
     pieces.reserve(memory.size());
     for (const auto& piece : memory)
       pieces.push_back({const_cast<void*>(piece.data), piece.bytes});  // only read from
+    counters_.writes.add();
     return transfer(extents, pieces, /*writing=*/true);
   }
   Result<uint64_t> read(std::span<const Extent> extents, std::span<const Piece> memory) override {
+    counters_.reads.add();
     return transfer(extents, memory, /*writing=*/false);
   }
 
@@ -106,7 +70,7 @@ class RemoteFile final : public File, public Recoverable {
     wire::SizeT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
-    auto told = core_.ask<wire::SizeIsT>(std::move(ask));
+    auto told = ask_service<wire::SizeIsT>(std::move(ask));
     if (!told) return fail(told.error());
     return told->size;
   }
@@ -119,7 +83,7 @@ class RemoteFile final : public File, public Recoverable {
     if (auto open = check_open(); !open) return open;
     (void)settle_behind();
     if (auto whole = check_whole(); !whole) return whole;
-    auto heard = core_.ask<wire::DoneT>(wire::RenewT{});
+    auto heard = ask_service<wire::DoneT>(wire::RenewT{});
     if (!heard) return fail(heard.error());
     return check_open();
   }
@@ -131,7 +95,7 @@ class RemoteFile final : public File, public Recoverable {
     wire::SyncT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
-    auto synced = core_.ask<wire::SyncedT>(std::move(ask));
+    auto synced = ask_service<wire::SyncedT>(std::move(ask));
     if (!synced) return fail(synced.error());
     return synced->epoch;
   }
@@ -145,16 +109,18 @@ class RemoteFile final : public File, public Recoverable {
     ask.secret = handle_.secret;
     const auto whole = check_whole();
     ask.commit = commit && owner_ && whole;
-    auto closed = core_.ask<wire::SyncedT>(std::move(ask));
+    auto closed = ask_service<wire::SyncedT>(std::move(ask));
     const auto why_lost = lost_error();
-    (void)core_.wait_for<bool>([this](auto done) {
+    std::optional<LockStats> locks;
+    (void)core_.wait_for<bool>([this, &locks](auto done) {
       release_pins(/*all=*/true);
       *alive_ = false;
       core_.give_back(true);
       core_.session.remove(this);
-      core_.locks.closed(target_);
+      locks = core_.locks.closed(target_);
       done(true);
     });
+    tell_stats_of(std::move(locks));
     if (why_lost) return fail(*why_lost);
     if (commit && !whole) return whole;
     if (!closed) return fail(closed.error());
@@ -204,6 +170,11 @@ class RemoteFile final : public File, public Recoverable {
     return hints;
   }
 
+  void count_plan(bool two_phase, uint64_t exchanged_bytes) override {
+    (two_phase ? counters_.two_phase : counters_.direct).add();
+    if (exchanged_bytes != 0) counters_.exchanged_bytes.add(exchanged_bytes);
+  }
+
   // --- Recoverable: loop thread ---
   wire::RecoverT recovery() const override {
     wire::RecoverT ask;
@@ -222,6 +193,19 @@ class RemoteFile final : public File, public Recoverable {
   void room_is_wanted() override { release_pins(/*all=*/true); }
 
  private:
+  template <class T, class Question>
+  Result<T> ask_service(Question question, WaitTally FileCounters::*waits = &FileCounters::for_answers) {
+    const WaitTimer timer(counters_.*waits);
+    counters_.messages.add();
+    return core_.ask<T>(std::move(question));
+  }
+  void tell_stats_of(std::optional<LockStats> locks) const {
+    const char* destination = std::getenv("SLUICE_STATS");
+    if (destination == nullptr) return;
+    const auto told = tell_stats(destination, {opened_.path, target_.settings, counters_, std::move(locks)});
+    if (!told) log::warn("{}", told.error().message);
+  }
+
   Result<> check_open() const {
     if (closed_) return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
     if (const auto why = lost_error()) return fail(*why);
@@ -260,7 +244,7 @@ class RemoteFile final : public File, public Recoverable {
     ask.secret = handle_.secret;
     ask.size = size_bytes;
     ask.only_grow = only_grow;
-    auto done = core_.ask<wire::DoneT>(std::move(ask));
+    auto done = ask_service<wire::DoneT>(std::move(ask));
     if (!done) return fail(done.error());
     return {};
   }
@@ -273,7 +257,7 @@ class RemoteFile final : public File, public Recoverable {
     ask.secret = handle_.secret;
     ask.op = op;
     ask.value = value;
-    auto was = core_.ask<wire::CounterWasT>(std::move(ask));
+    auto was = ask_service<wire::CounterWasT>(std::move(ask));
     if (!was) return fail(was.error());
     return was->value;
   }
@@ -299,8 +283,8 @@ class RemoteFile final : public File, public Recoverable {
 
   // `versions`: those that the requests of a read met.
   Result<uint64_t> carry_out(const std::vector<Batch>& plan, bool writing, std::set<uint64_t>& versions) {
-    Transfer transfer(core_);
-    std::vector<std::unique_ptr<Buffer>> buffers(plan.size());
+    Transfer transfer(core_, counters_.for_answers);
+    std::vector<std::unique_ptr<BatchBuffer>> buffers(plan.size());
     std::vector<std::vector<uint32_t>> checksums(plan.size());
     for (size_t i = 0; i < plan.size(); ++i) {
       const Batch& batch = plan[i];
@@ -346,7 +330,7 @@ class RemoteFile final : public File, public Recoverable {
   // is told by the next call, and by every flush, sync and close until then.
   struct Behind {
     Batch batch;
-    Buffer buffer;
+    BatchBuffer buffer;
     std::vector<uint32_t> sums;
     size_t message_bytes = 0;
   };
@@ -371,7 +355,7 @@ class RemoteFile final : public File, public Recoverable {
       }
       auto sums = Lane::fill(*room, batch);
       auto one =
-          std::make_shared<Behind>(Behind{std::move(batch), Buffer(std::move(*room)), std::move(sums)});
+          std::make_shared<Behind>(Behind{std::move(batch), BatchBuffer(std::move(*room)), std::move(sums)});
       one->buffer.behind = true;
       bytes += one->batch.bytes;
       if (auto sent = send_behind(one); !sent) {
@@ -396,7 +380,9 @@ class RemoteFile final : public File, public Recoverable {
       const auto has_room = [&] {
         return behind_ < kMostBehind && core_.may_reserve_behind(one->message_bytes);
       };
+      std::optional<WaitTimer> timer;
       while (!has_room() || !core_.reserve_behind(one->message_bytes)) {
+        if (!timer) timer.emplace(counters_.for_answers);
         if (!core_.wait_while_running(lock, behind_changed_, has_room))
           return fail(ErrorCode::kAborted, "the connection to the pool has ended");
       }
@@ -421,6 +407,7 @@ class RemoteFile final : public File, public Recoverable {
     std::unique_lock lock(behind_mutex_);
     const auto quiet = [this] { return behind_ == 0; };
     if (!quiet()) {
+      const WaitTimer timer(counters_.for_answers);
       lock.unlock();
       hurry_service();
       lock.lock();
@@ -436,6 +423,7 @@ class RemoteFile final : public File, public Recoverable {
     (void)core_.on_loop([this] {
       protocol::Body body;
       body.Set(wire::RenewT{});
+      counters_.messages.add();
       core_.session.tell(std::move(body));
     });
   }
@@ -447,11 +435,12 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   // --- caller's thread ---
-  Result<> prepare_write(const Batch& batch, std::unique_ptr<Buffer>& buffer, std::vector<uint32_t>& sums) {
+  Result<> prepare_write(const Batch& batch, std::unique_ptr<BatchBuffer>& buffer,
+                         std::vector<uint32_t>& sums) {
     if (core_.lane.usable()) {
       auto room = find_room(batch.bytes);
       if (room) {
-        buffer = std::make_unique<Buffer>(batch, /*in_place=*/true);
+        buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/true);
         buffer->room = std::move(*room);
         sums = Lane::fill(*buffer->room, batch);
         return {};
@@ -459,14 +448,14 @@ class RemoteFile final : public File, public Recoverable {
       // The service came back somewhere else: then by the other lane.
       if (room.error().code != ErrorCode::kUnsupported) return fail(room.error());
     }
-    buffer = std::make_unique<Buffer>(batch, /*in_place=*/false);
+    buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/false);
     buffer->gather(batch);
     sums = block_checksums(buffer->span);
     return {};
   }
 
-  Result<> prepare_read(const Batch& batch, std::unique_ptr<Buffer>& buffer, bool last) {
-    buffer = std::make_unique<Buffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
+  Result<> prepare_read(const Batch& batch, std::unique_ptr<BatchBuffer>& buffer, bool last) {
+    buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
     const bool can_use = core_.lane.usable() && !target_.settings.takes_locks();
     if (last && can_use && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
     return {};
@@ -478,7 +467,9 @@ class RemoteFile final : public File, public Recoverable {
     if (!core_.lane.usable()) return std::nullopt;
     const uint64_t leased_until_ms = core_.session.leased_until_ms();
     const auto bytes = ahead_.serve(plan, core_.transport.now_ms());
-    return core_.transport.now_ms() < leased_until_ms ? bytes : std::nullopt;
+    if (!bytes || core_.transport.now_ms() >= leased_until_ms) return std::nullopt;
+    counters_.read_told.add(*bytes);
+    return bytes;
   }
 
   Result<Lane::Room> find_room(uint64_t bytes) {
@@ -486,14 +477,14 @@ class RemoteFile final : public File, public Recoverable {
     wire::LeaseT ask;
     ask.need = bytes;
     ask.want = std::max(bytes, core_.lane.wanted_bytes());
-    auto leased = core_.ask<wire::LeasedT>(std::move(ask));
+    auto leased = ask_service<wire::LeasedT>(std::move(ask), &FileCounters::for_room);
     if (!leased) return fail(leased.error());
     if (auto room = core_.lane.add(*leased, bytes)) return std::move(*room);
     return fail(ErrorCode::kUnsupported, "the service granted room that is not mapped here");
   }
 
   // Checks what arrived and puts it where the caller wants it.
-  static Result<uint64_t> take_bytes(const Batch& batch, const Buffer& buffer,
+  static Result<uint64_t> take_bytes(const Batch& batch, const BatchBuffer& buffer,
                                      const std::vector<uint32_t>& sums, uint64_t bytes) {
     if (!checksums_match(buffer.span.first(bytes), sums)) {
       return fail(Error(ErrorCode::kCorrupt, "bytes were damaged on their way from the service; read again")
@@ -508,8 +499,8 @@ class RemoteFile final : public File, public Recoverable {
   static constexpr int kLockAttempts = 8;  // a lock that is lost more often than this is no accident
 
   // Loop thread, as are those below. The batch, its buffer and sums live until `finished`.
-  void send_write(const Batch& batch, const Buffer& buffer, const std::vector<uint32_t>& sums, int attempts,
-                  Finished finished) {
+  void send_write(const Batch& batch, const BatchBuffer& buffer, const std::vector<uint32_t>& sums,
+                  int attempts, Finished finished) {
     with_lock(batch, /*write=*/true, finished,
               [this, &batch, &buffer, &sums, attempts, finished](LockUse use) {
                 wire::WriteT ask;
@@ -530,16 +521,21 @@ class RemoteFile final : public File, public Recoverable {
                   exposed = std::move(*memory);
                   ask.source = to_wire(exposed->remote());
                 }
+                Tally& way = ask.slab     ? counters_.written_slab
+                             : ask.source ? counters_.written_remote
+                                          : counters_.written_inline;
+                counters_.messages.add();
                 core_.session.call(
                     std::move(ask),
-                    [this, &batch, &buffer, &sums, attempts, finished, exposed,
-                     use](Result<Answer> answer) mutable {
+                    [this, &batch, &buffer, &sums, attempts, finished, exposed, use,
+                     &way](Result<Answer> answer) mutable {
                       exposed.reset();
                       use.hold.reset();
                       auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
                                             : Result<wire::WrittenT>(fail(answer.error()));
                       if (written) {
                         last_record_ = std::max(last_record_, written->record);
+                        way.add(batch.bytes);
                         return finished(batch.bytes);
                       }
                       // The lock went with a restart of the service, or to another client after a revoke:
@@ -554,15 +550,15 @@ class RemoteFile final : public File, public Recoverable {
               });
   }
 
-  void send_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, int attempts,
+  void send_read(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums, int attempts,
                  Finished finished) {
     with_lock(batch, /*write=*/false, finished, [=, this, &batch, &buffer, &sums](LockUse use) {
       ask_read(batch, buffer, sums, attempts, use, finished);
     });
   }
 
-  void ask_read(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums, int attempts, LockUse use,
-                Finished finished) {
+  void ask_read(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums, int attempts,
+                LockUse use, Finished finished) {
     wire::ReadT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -572,7 +568,7 @@ class RemoteFile final : public File, public Recoverable {
     ask.release = take_spent_pins(/*all=*/false);
     const ChangeMark mark = core_.lane.mark_changes(target_.container);
     // Without the lane, the buffer is there; with it, it may not have been needed.
-    if (buffer.span.empty() && !ask.mapped) buffer = Buffer(batch, /*in_place=*/false);
+    if (buffer.span.empty() && !ask.mapped) buffer = BatchBuffer(batch, /*in_place=*/false);
     std::shared_ptr<transport::ExposedMemory> exposed;
     if (batch.bytes > protocol::kMaxInlineBytes && !buffer.span.empty()) {
       auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
@@ -580,6 +576,7 @@ class RemoteFile final : public File, public Recoverable {
       exposed = std::move(*memory);
       ask.destination = to_wire(exposed->remote());
     }
+    counters_.messages.add();
     core_.session.call(std::move(ask), [=, this, &batch, &buffer, &sums](Result<Answer> answer) mutable {
       exposed.reset();
       auto read =
@@ -589,7 +586,7 @@ class RemoteFile final : public File, public Recoverable {
       if (!bytes && attempts > 1 && bytes.error().code == ErrorCode::kUnsupported && buffer.span.empty()) {
         // Part of it has left the hot tier: the service gathers it, under the same lock.
         cold_ = true;
-        buffer = Buffer(batch, /*in_place=*/false);
+        buffer = BatchBuffer(batch, /*in_place=*/false);
         return ask_read(batch, buffer, sums, attempts - 1, use, finished);
       }
       use.hold.reset();
@@ -599,20 +596,24 @@ class RemoteFile final : public File, public Recoverable {
     });
   }
 
-  Result<uint64_t> take_answer(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,
+  Result<uint64_t> take_answer(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums,
                                wire::ReadDoneT& read, const ChangeMark& mark) {
     if (read.bytes > batch.bytes || read.inline_.size() > batch.bytes)
       return fail(ErrorCode::kProtocol, "the service answered with more bytes than were asked for");
     const uint64_t version = read.version;
+    Tally& way = read.pin != 0           ? counters_.read_mapped
+                 : !read.inline_.empty() ? counters_.read_inline
+                                         : counters_.read_remote;
     auto taken = read.pin != 0 ? take_told(batch, buffer, read, mark) : take_moved(batch, buffer, sums, read);
     buffer.version = version;
+    if (taken && *taken > 0) way.add(*taken);
     return taken;
   }
 
-  static Result<uint64_t> take_moved(const Batch& batch, Buffer& buffer, std::vector<uint32_t>& sums,
+  static Result<uint64_t> take_moved(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums,
                                      wire::ReadDoneT& read) {
     if (!read.inline_.empty()) {
-      if (buffer.span.empty()) buffer = Buffer(batch, /*in_place=*/false);
+      if (buffer.span.empty()) buffer = BatchBuffer(batch, /*in_place=*/false);
       std::memcpy(buffer.span.data(), read.inline_.data(), read.inline_.size());
     }
     if (read.bytes > buffer.span.size())
@@ -621,7 +622,7 @@ class RemoteFile final : public File, public Recoverable {
     return read.bytes;
   }
 
-  Result<uint64_t> take_told(const Batch& batch, Buffer& buffer, wire::ReadDoneT& read,
+  Result<uint64_t> take_told(const Batch& batch, BatchBuffer& buffer, wire::ReadDoneT& read,
                              const ChangeMark& mark) {
     spent_pins_.push_back(read.pin);
     look_at_pins_later();
@@ -664,6 +665,7 @@ class RemoteFile final : public File, public Recoverable {
     if (release.pins.empty()) return;
     protocol::Body body;
     body.Set(std::move(release));
+    counters_.messages.add();
     core_.session.tell(std::move(body));
   }
 
@@ -697,6 +699,7 @@ class RemoteFile final : public File, public Recoverable {
   const bool owner_;
   const uint32_t asked_factor_;
   const LockTarget target_;
+  FileCounters counters_;
   std::atomic<bool> closed_{false};
   uint64_t last_record_ = 0;  // newest acknowledged; loop thread
   std::mutex behind_mutex_;
@@ -714,50 +717,6 @@ class RemoteFile final : public File, public Recoverable {
 };
 
 }  // namespace
-
-std::string HandleText::print() const {
-  std::ostringstream text;
-  text << "sluice-handle 1 " << handle << ' ' << secret << ' ' << container << ' ' << static_cast<int>(access)
-       << ' ' << lock_mode << ' ' << unavailable_after_ms << ' ' << pool;
-  return text.str();
-}
-
-Result<HandleText> HandleText::parse(const std::string& text) {
-  std::istringstream in(text);
-  std::string magic;
-  int version = 0;
-  int access = -1;
-  HandleText handle;
-  in >> magic >> version >> handle.handle >> handle.secret >> handle.container >> access >>
-      handle.lock_mode >> handle.unavailable_after_ms;
-  in.get();  // one space; the rest is the pool's path, which may contain more
-  std::getline(in, handle.pool, '\0');
-  if (text.size() > kMaxHandleBytes || !in || !LockSettings::read(handle.lock_mode) ||
-      magic != "sluice-handle" || version != 1 || access < 0 || access > 2 || handle.pool.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "this is not the handle of an open file");
-  }
-  handle.access = static_cast<AccessMode>(access);
-  return handle;
-}
-
-FileInfo to_file_info(const wire::FileInfoT& told) {
-  FileInfo info;
-  info.path = told.path;
-  info.uid = told.uid;
-  info.gid = told.gid;
-  info.mode = told.mode;
-  info.size_bytes = told.size;
-  info.object_class = told.object_class;
-  info.chunk_bytes = told.chunk;
-  info.targets = told.width;
-  info.committed_epoch = told.committed;
-  info.persisted_epoch = told.published;
-  info.hot_bytes = told.hot_bytes;
-  info.drained_bytes = told.drained;
-  info.created_s = told.created;
-  info.modified_s = told.modified;
-  return info;
-}
 
 std::unique_ptr<File> make_remote_file(std::shared_ptr<void> keep_alive, Core& core, HandleText handle,
                                        FileInfo opened, std::optional<OpenOptions> asked) {

@@ -5,6 +5,7 @@ namespace sluice::client {
 bool Transfer::start_next() {
   std::unique_lock lock(mutex_);
   if (under_way_ >= kWindow) {
+    const WaitTimer timer(waits_);
     core_.wait(lock, changed_, [this] { return under_way_ < kWindow; });
   }
   if (failed_) return false;
@@ -28,7 +29,9 @@ void Transfer::finished(size_t batch, Result<uint64_t> bytes) {
 
 void Transfer::wait_all() {
   std::unique_lock lock(mutex_);
-  if (under_way_ > 0) core_.wait(lock, changed_, [this] { return under_way_ == 0; });
+  if (under_way_ == 0) return;
+  const WaitTimer timer(waits_);
+  core_.wait(lock, changed_, [this] { return under_way_ == 0; });
 }
 
 uint64_t Transfer::bytes() const {

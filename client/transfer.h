@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "client/core.h"
+#include "client/file_stats.h"
 
 namespace sluice::client {
 
@@ -21,7 +22,8 @@ class Transfer {
   static constexpr size_t kWindow =
       4;  // requests under way; with batches of 4 MiB enough to keep either lane busy
 
-  explicit Transfer(Core& core) : core_(core) {}
+  // `waits`: where the caller's waiting is counted.
+  Transfer(Core& core, WaitTally& waits) : core_(core), waits_(waits) {}
 
   // Waits until another request may be under way. False when a batch failed: nothing more needs to be
   // started.
@@ -40,6 +42,7 @@ class Transfer {
     std::optional<Result<uint64_t>> outcome;
   };
   Core& core_;
+  WaitTally& waits_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   size_t under_way_ = 0;

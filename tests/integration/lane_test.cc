@@ -80,11 +80,13 @@ class LaneTest : public ::testing::TestWithParam<Medium> {
   uint64_t hot_bytes_used() const { return status()["hot"]["bytes_used"].get<uint64_t>(); }
   uint64_t counter(const std::string& name) const { return status()["counters"][name].get<uint64_t>(); }
 
-  Result<std::shared_ptr<Client>> connect() const {
+  nlohmann::json stats_of_a_run(const std::string& lane);
+
+  Result<std::shared_ptr<Client>> connect(const std::string& lane = "local") const {
     client::Options options;
     options.pool = pool();
     options.start_service = false;
-    options.lane = "local";
+    options.lane = lane;
     return Client::connect(options);
   }
   static client::OpenOptions creating() {
@@ -418,6 +420,55 @@ TEST_P(WriteBehindTest, readers_see_one_version_at_a_time_of_what_leaves_the_hot
   }
   committed = kVersions;
   for (auto& reader : readers) reader.join();
+}
+
+// 32 blocks and a few bytes written, the blocks read forward, over the lane; what SLUICE_STATS says of it.
+nlohmann::json LaneTest::stats_of_a_run(const std::string& lane) {
+  const auto told = directory_->path() / ("stats." + lane);
+  ::setenv("SLUICE_STATS", told.c_str(), 1);
+  auto client = connect(lane);
+  EXPECT_TRUE(client) << client.error().message;
+  auto file = (*client)->open("/" + lane, creating());
+  EXPECT_TRUE(file);
+  for (uint64_t i = 0; i < 32; ++i) EXPECT_TRUE(put(**file, i * kBlock, pattern(kBlock, i)));
+  EXPECT_TRUE(put(**file, 32 * kBlock, pattern(16, 1)));
+  EXPECT_TRUE((*file)->sync());
+  for (uint64_t i = 0; i < 32; ++i) EXPECT_EQ(get(**file, i * kBlock, kBlock), pattern(kBlock, i));
+  (*file)->count_plan(/*two_phase=*/false, 0);
+  (*file)->count_plan(/*two_phase=*/true, 4096);
+  EXPECT_TRUE((*file)->close(true));
+  ::unsetenv("SLUICE_STATS");
+  const auto text = read_file(told, 65536);
+  return text ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+TEST_P(LaneTest, what_was_planned_sent_and_waited_for_is_told_at_close) {
+  const auto local = stats_of_a_run("local");
+  constexpr uint64_t kBytes = 32 * kBlock;
+  EXPECT_EQ(local["file"], "/local");
+  EXPECT_EQ(local["pid"], ::getpid());
+  EXPECT_EQ(local["written"]["accesses"], 33);
+  EXPECT_EQ(local["written"]["bytes"], kBytes + 16);
+  EXPECT_EQ(local["written"]["slab"]["requests"], 33);
+  EXPECT_EQ(local["read"]["accesses"], 32);
+  EXPECT_EQ(local["read"]["bytes"], kBytes);
+  EXPECT_GT(local["read"]["told"]["requests"], 16) << "reading on asks once for many";
+  EXPECT_GT(local["read"]["mapped"]["requests"], 0);
+  EXPECT_LT(local["messages"], 33 + 16);
+  EXPECT_GT(local["waited"]["room"]["count"], 0) << "the first write asks for room";
+  EXPECT_GT(local["waited"]["answers"]["us"], 0);
+  EXPECT_EQ(local["planned"], (nlohmann::json{{"direct", 1}, {"two_phase", 1}, {"exchanged_bytes", 4096}}));
+
+  const auto remote = stats_of_a_run("remote");
+  EXPECT_EQ(remote["written"]["slab"]["requests"], 0);
+  EXPECT_EQ(remote["written"]["remote"], (nlohmann::json{{"requests", 32}, {"bytes", kBytes}}));
+  EXPECT_EQ(remote["written"]["inline"], (nlohmann::json{{"requests", 1}, {"bytes", 16}}));
+  EXPECT_EQ(remote["read"]["remote"], (nlohmann::json{{"requests", 32}, {"bytes", kBytes}}));
+  EXPECT_GE(remote["messages"], 65 + 2) << "each access, the sync and the close";
+  EXPECT_GE(remote["waited"]["answers"]["count"], 2) << "an answer that was there already was not waited for";
+  EXPECT_LE(remote["waited"]["answers"]["count"], 65 + 2);
+  EXPECT_GT(remote["waited"]["answers"]["us"], 0);
+  EXPECT_EQ(remote["waited"]["room"]["count"], 0);
 }
 
 TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_room) {

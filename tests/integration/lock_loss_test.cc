@@ -112,8 +112,8 @@ TEST_F(LockLoss, ten_thousand_locks_go_on_over_a_restart_and_none_is_taken_anew)
   ::unsetenv("SLUICE_STATS");
   std::ifstream in(stats);
   const auto told = nlohmann::json::parse(in);
-  EXPECT_EQ(told["accesses"], 2 * kLocks + 2);
-  EXPECT_LT(told["grants"], kLocks + 3 * 1024) << "locks were taken anew";
+  EXPECT_EQ(told["locks"]["accesses"], 2 * kLocks + 2);
+  EXPECT_LT(told["locks"]["grants"], kLocks + 3 * 1024) << "locks were taken anew";
 }
 
 TEST_F(LockLoss, ten_thousand_locks_are_asked_back_and_given_back_at_once) {

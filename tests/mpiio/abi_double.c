@@ -287,6 +287,10 @@ static int counter_set(struct SluiceFile* file, int64_t value, int64_t* before, 
   return 0;
 }
 
+static void count_plan(struct SluiceFile* file, int two_phase, uint64_t exchanged_bytes) {
+  (void)file, (void)two_phase, (void)exchanged_bytes;
+}
+
 static int lock_file(struct SluiceFile* file, struct SluiceExtent extent, int exclusive, uint64_t* lock,
                      struct SluiceError* error) {
   (void)extent, (void)exclusive;
@@ -320,6 +324,7 @@ const struct SluiceAbi* sluice_adio_abi(uint32_t version) {
       .remove = remove_file,
       .counter_add = counter_add,
       .counter_set = counter_set,
+      .count_plan = count_plan,
       .lock = lock_file,
       .unlock = unlock_file,
       .disconnect = disconnect,

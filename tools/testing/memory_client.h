@@ -98,6 +98,7 @@ class MemoryFile final : public client::File {
   client::SharedHandle share() const override { return {}; }
   Result<int64_t> fetch_and_add(int64_t) override { return MemoryClient::unsupported(); }
   Result<int64_t> exchange_counter(int64_t) override { return MemoryClient::unsupported(); }
+  void count_plan(bool, uint64_t) override {}
   Result<uint64_t> lock(Extent, bool) override { return MemoryClient::unsupported(); }
   Result<> unlock(uint64_t) override { return MemoryClient::unsupported(); }
   std::string lock_mode() const override { return "none"; }

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "client/lane.h"
+#include "client/pieces.h"
+
+namespace sluice::client {
+
+// One request's bytes in one piece: the caller's own memory when it is contiguous, otherwise a copy.
+struct BatchBuffer {
+  // `in_place`: the bytes are in the hot tier, or will be fetched from there.
+  BatchBuffer(const Batch& batch, bool in_place) {
+    if (in_place) return;
+    if (batch.contiguous()) {
+      span = {static_cast<std::byte*>(batch.memory[0].data), batch.bytes};
+    } else {
+      copy.resize(batch.bytes);
+      span = copy;
+    }
+  }
+  explicit BatchBuffer(Lane::Room place) : room(std::move(place)) {}
+  void gather(const Batch& batch) {
+    MemoryCursor from(batch.memory);
+    for (size_t done = 0; done < copy.size();) {
+      const auto piece = from.take(copy.size() - done);
+      std::memcpy(copy.data() + done, piece.data(), piece.size());
+      done += piece.size();
+    }
+  }
+  void scatter(const Batch& batch, uint64_t bytes) const {
+    if (copy.empty()) return;
+    MemoryCursor to(batch.memory);
+    for (uint64_t done = 0; done < bytes;) {
+      const auto piece = to.take(bytes - done);
+      std::memcpy(piece.data(), copy.data() + done, piece.size());
+      done += piece.size();
+    }
+  }
+
+  std::vector<std::byte> copy;
+  std::span<std::byte> span;
+  std::optional<Lane::Room> room;  // of a write that was put in place
+  bool behind = false;             // its write has returned: nobody waits
+  uint64_t version = 0;            // of a read: the epoch that it met; 0: a transaction's
+  uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
+  bool placed = false;             // a read whose bytes are where the caller wants them
+};
+
+}  // namespace sluice::client
