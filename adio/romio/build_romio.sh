@@ -25,52 +25,6 @@ source_version() {
   fi
 }
 
-# Copies the machine's package sources to directory $1, with every binary entry turned into a source entry.
-# Entries that offer no sources only make the update complain; they are not needed.
-write_private_sources() {
-  local to=$1 etc n=0 file
-  etc=$(apt-config shell etc Dir::Etc/d)
-  eval "$etc"
-  for file in "${etc:?}"/sources.list "$etc"/sources.list.d/*.list; do
-    [[ -r $file ]] || continue
-    n=$((n + 1))
-    sed -nE 's/^[[:space:]]*deb(-src)?[[:space:]]/deb-src /p' "$file" | sort -u >"$to/$n.list"
-  done
-  for file in "$etc"/sources.list.d/*.sources; do
-    [[ -r $file ]] || continue
-    n=$((n + 1))
-    sed -E 's/^[Tt]ypes:.*/Types: deb-src/' "$file" >"$to/$n.sources"
-  done
-}
-
-# Prints nothing; leaves PACKAGE_VERSION.dsc and its files in directory $2.
-fetch_source() {
-  local version=$1 to=$2 apt=$2/apt
-  mkdir -p "$apt"/{sources,lists/partial,cache/archives/partial}
-  write_private_sources "$apt/sources"
-  cat >"$apt/apt.conf" <<CONF
-#clear APT::Update::Pre-Invoke;
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-Dir::Etc::sourcelist "/dev/null";
-Dir::Etc::sourceparts "$apt/sources";
-Dir::State::lists "$apt/lists";
-Dir::Cache "$apt/cache";
-Acquire::Languages "none";
-CONF
-  # Everything below OUT_DIR belongs to the caller, so there is no other user to drop to.
-  if [[ $EUID == 0 ]]; then
-    printf 'APT::Sandbox::User "root";\n' >>"$apt/apt.conf"
-  fi
-  # An entry without sources fails its part of the update; what counts is whether the package is found afterwards.
-  if ! apt-get -c "$apt/apt.conf" -q update >"$to/update.log" 2>&1; then
-    say "some package sources offer no source packages; going on with the others"
-  fi
-  (cd "$to" && apt-get -c "$apt/apt.conf" -q source --download-only --only-source "mpich=$version") \
-    >"$to/download.log" 2>&1 ||
-    refuse "the source of the installed MPICH ($version) is not offered by this machine's package sources; install the MPICH they offer (apt-get install libmpich-dev mpich) and run again (log: $to/download.log)"
-}
-
 # Runs a step with its output in a log; shows the end of the log when it fails.
 step() {
   local log=$1
@@ -84,7 +38,8 @@ step() {
 [[ $# == 1 && -n $1 ]] || refuse "usage: build_romio.sh OUT_DIR"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-self=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../../cmake/apt_source.sh"
 
 for tool in apt-get apt-config dpkg-query dpkg-source dpkg-architecture make gcc mpicc.mpich; do
   command -v "$tool" >/dev/null || refuse "$tool is needed and not installed; run ./bootstrap deps"
@@ -93,7 +48,7 @@ version=$(source_version libmpich-dev)
 [[ -n $version ]] || refuse "the package libmpich-dev is not installed; run ./bootstrap deps"
 
 stamp="mpich-source $version
-recipe $(sha256sum <"$self" | cut -c1-16)"
+recipe $(cat "$here/build_romio.sh" "$here/../../cmake/apt_source.sh" | sha256sum | cut -c1-16)"
 exec 9>"$out/.lock"
 flock 9
 if [[ -f $out/stamp && $(<"$out/stamp") == "$stamp" ]]; then
@@ -105,7 +60,8 @@ rm -rf "$out"/{stamp,download,src,obj,prefix,lib,include}
 mkdir -p "$out"/{download,obj,prefix,lib,include}
 
 say "fetching the source of MPICH $version"
-fetch_source "$version" "$out/download"
+fetch_source "mpich=$version" "$out/download" ||
+  refuse "the source of the installed MPICH ($version) is not offered by this machine's package sources; install the MPICH they offer (apt-get install libmpich-dev mpich) and run again (log: $out/download/download.log)"
 dsc=("$out"/download/mpich_*.dsc)
 step "$out/download/unpack.log" dpkg-source --no-check -x "${dsc[0]}" "$out/download/src"
 mv "$out/download/src" "$out/src"

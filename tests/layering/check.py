@@ -59,6 +59,7 @@ THIRD_PARTY = [
      r"adio/romio/.*"),
     (r"mpi\.h", r"adio/.*|bench/.*|tests/.*"),
     (r"hdf5(_hl)?\.h", r"bench/.*|tests/.*"),
+    (r"pnetcdf\.h", r"tests/pnetcdf/.*"),
     (r"boost/.*", r"server/.*|client/(control_client|local_socket).*"),
     (r"sqlite3\.h", r"storage/.*"),
     (r"toml\+\+/.*", r"server/.*"),
