@@ -66,6 +66,11 @@ std::vector<HintRow> sluice_rows() {
        .kind = HintKind::kTold,
        .default_value = "-",
        .meaning = "why the lock mode is what it is"},
+      {.name = "sluice_collective",
+       .kind = HintKind::kTold,
+       .default_value = "-",
+       .meaning = "how the last collective access was done: `direct` or `two_phase`"},
+      {.name = "sluice_collective_reason", .kind = HintKind::kTold, .default_value = "-", .meaning = "why"},
   };
 }
 
@@ -81,16 +86,20 @@ HintRow romio_row(std::string_view name, std::string_view form, std::string_view
 void add_romio_rows(std::vector<HintRow>& rows) {
   constexpr std::string_view kSwitch = "`enable`, `disable`, `automatic`";
   constexpr std::string_view kNothing = "no effect: a read or write never moves bytes that nobody asked for";
-  rows.push_back(romio_row("cb_nodes", "a number", "number of ranks",
-                           "no effect: all ranks do their own I/O, and that reads back"));
-  rows.push_back(romio_row("cb_config_list", "ROMIO's list of hosts", "-", "no effect, as `cb_nodes`"));
-  rows.push_back(romio_row("cb_buffer_size", "bytes", "16777216", "no effect: two-phase I/O sizes its own"));
+  rows.push_back(romio_row("cb_nodes", "a number", "all ranks",
+                           "ranks that aggregate in two-phase I/O: 1 to all; fewer than all are spread over "
+                           "the hosts"));
+  rows.push_back(romio_row("cb_config_list", "`host:ranks,...`", "`*:*`",
+                           "which ranks aggregate, by host: `*:1` for one of each; no match is an error"));
+  rows.push_back(romio_row("cb_buffer_size", "64 KiB to 64 MiB", "4 MiB",
+                           "bytes of the file that an aggregator holds at a time, in whole chunks"));
   rows.push_back(romio_row("romio_cb_write", kSwitch, "automatic",
-                           "but for `disable`: where views have small pieces, the ranks exchange them first "
-                           "(two-phase I/O)"));
+                           "`enable`: collective writes always go in two phases where they can, `disable`: "
+                           "never, `automatic`: for views of pieces of less than 16 KiB that lie close "
+                           "together"));
   rows.push_back(romio_row("romio_cb_read", kSwitch, "automatic", "as `romio_cb_write`, for reads"));
   rows.push_back(romio_row("romio_no_indep_rw", "`true`, `false`", "false",
-                           "no effect: all ranks open the file through rank 0 anyway"));
+                           "`true` means `romio_cb_write=enable` and `romio_cb_read=enable`"));
   rows.push_back(romio_row("romio_ds_read", kSwitch, "automatic", kNothing));
   rows.push_back(romio_row("romio_ds_write", kSwitch, "automatic", kNothing));
   rows.push_back(romio_row("ind_rd_buffer_size", "bytes", "4194304", kNothing));

@@ -4,13 +4,14 @@
 
 #include "adio.h"
 #include "adio/abi.h"
+#include "adio/romio/plan.h"
 #include "adio/romio/view.h"
 
 // ROMIO's driver for Sluice files: translates and hands on.
 //
-// A collective write or read is direct list I/O: each rank turns its own memory type and view into extents
-// and sends them itself; then all ranks agree on the error. Open, sync, close and resize are done by rank 0
-// for all.
+// A collective write or read is direct list I/O, in which each rank turns its own memory type and view into
+// extents and sends them itself, or two-phase, as the planner says (plan.h); then all ranks agree on the
+// error. Open, sync, close and resize are done by rank 0 for all.
 //
 // fd->fp_ind, the individual file pointer, counts bytes of data from the start of the view for files of this
 // driver, not bytes of the file. Only this driver reads it: ROMIO hands it back as `offset`, which is then
@@ -23,7 +24,10 @@ struct SluiceState {
   const struct SluiceAbi* abi;
   struct SluiceFile* file;  // NULL before the open and after the close
   struct View view;
-  int fine_grained;                // some rank's view has small pieces: the same on all ranks
+  int64_t piece_bytes;  // of all ranks' views, as the planner wants them: the same on all ranks
+  int ordered;
+  int plan_shown;  // whether the file's info tells of a collective access, and which answer
+  enum SluicePlanReason shown_plan;
   const struct TypeMap* byte_map;  // for transfers at absolute offsets
   char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
   size_t hints_bytes;
@@ -73,14 +77,31 @@ int sluice_prepare(ADIO_File fd, const struct SluiceAccess* access, struct Sluic
 int sluice_carry_out(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
                      struct SluiceError* error);
 
-// Two-phase I/O, for views of pieces so small that each would cost more than its bytes: the ranks exchange
-// the pieces, so that each rank transfers long runs of a part of the file. The same answer on all ranks; not
-// collective.
-int sluice_wants_two_phase(ADIO_File fd, enum SluiceDirection direction);
-// Collective. Every rank sets its own `*done` and `*error`, which are not agreed on yet; ranks with nothing
-// to transfer, or with an error, take part all the same.
-void sluice_two_phase(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
-                      struct SluiceError* error);
+// The ranks that aggregate, into ROMIO's own places for them, at the open. Collective; the error is the same
+// on all ranks. By default every rank does; fewer (cb_nodes) are spread over the hosts, unless a
+// cb_config_list says where they are.
+int sluice_choose_aggregators(ADIO_File fd, int listed, struct SluiceError* error);
+void sluice_all_aggregate(ADIO_File fd);
+// Replaces hints by the values in effect, once the file's chunk is known.
+void sluice_settle_hints(ADIO_File fd);
+
+// Collective: learns what the planner wants to know of the view that was set.
+void sluice_plan_view_facts(ADIO_File fd);
+// The planner's answer for an access, the same on all ranks; collective. Ranks with nothing to transfer, or
+// with an error, take part all the same. Fills `domains` for two phases.
+enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* request,
+                                  enum SluiceDirection direction, struct SluiceDomains* domains);
+// Puts the answer into the file's info.
+void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason);
+
+// What one rank's access came to, in bytes: transferred for this rank, and sent to or got from other ranks.
+struct SluiceMoved {
+  int64_t done;
+  int64_t exchanged;
+};
+// Collective. Every rank gets its own `*moved` and `*error`, which is not agreed on yet.
+void sluice_two_phase(ADIO_File fd, const struct SluiceDomains* domains, const struct SluiceRequest* request,
+                      struct SluiceMoved* moved, struct SluiceError* error);
 
 // Does this rank's part. `*done` is set to the bytes transferred, also on failure.
 int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,

@@ -1,5 +1,6 @@
 // Hints of Sluice files: every rank's are checked, rank 0's count, and every rank shows the same.
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,33 +86,49 @@ static int share_text(MPI_Comm comm, char** text, size_t* bytes, struct SluiceEr
   return 0;
 }
 
-// ROMIO's own hints, from an info that is the same on all ranks: ROMIO talks about each key that it finds in
-// it.
-static int give_romio(ADIO_File fd, const char* text, size_t bytes) {
-  MPI_Info info;
-  int error_code = MPI_SUCCESS;
-  int ranks;
-  MPI_Info_create(&info);
+// The value of a key in a packed info, or NULL.
+static const char* find_hint(const char* text, size_t bytes, const char* key) {
   for (const char* at = text; at < text + bytes;) {
     const char* value = at + strlen(at) + 1;
-    // All ranks do their own I/O, and that is what the program shall read back.
-    if (strcmp(at, "cb_nodes") != 0) {
-      MPI_Info_set(info, at, value);
+    if (strcmp(at, key) == 0) {
+      return value;
     }
+    at = value + strlen(value) + 1;
+  }
+  return NULL;
+}
+
+// ROMIO's own hints, from an info that is the same on all ranks: ROMIO talks about each key that it finds in
+// it. At the open, what the program leaves out has defaults of our own.
+static int give_romio(ADIO_File fd, const char* text, size_t bytes, int opening) {
+  MPI_Info info;
+  int error_code = MPI_SUCCESS;
+  char number[32];
+  MPI_Info_create(&info);
+  if (opening) {
+    snprintf(number, sizeof number, "%lld", (long long)SLUICE_DEFAULT_WINDOW);
+    MPI_Info_set(info, "cb_buffer_size", number);
+    MPI_Info_set(info, "cb_config_list", "*:*");
+  }
+  for (const char* at = text; at < text + bytes;) {
+    const char* value = at + strlen(at) + 1;
+    MPI_Info_set(info, at, value);
     at = value + strlen(value) + 1;
   }
   ADIOI_GEN_SetInfo(fd, info, &error_code);
   MPI_Info_free(&info);
   fd->hints->deferred_open = 0;
-  MPI_Comm_size(fd->comm, &ranks);
-  fd->hints->cb_nodes = ranks;
-  if (!fd->hints->ranklist) {
-    fd->hints->ranklist = ADIOI_Malloc((size_t)ranks * sizeof(int));
-    for (int i = 0; i < ranks; i++) {
-      fd->hints->ranklist[i] = i;
-    }
-  }
   return error_code;
+}
+
+void sluice_settle_hints(ADIO_File fd) {
+  char number[32];
+  const int64_t window = sluice_plan_window(fd->hints->cb_buffer_size, sluice_plan_chunk(fd->blksize));
+  if (window != fd->hints->cb_buffer_size) {
+    fd->hints->cb_buffer_size = (int)window;
+    snprintf(number, sizeof number, "%lld", (long long)window);
+    MPI_Info_set(fd->info, "cb_buffer_size", number);
+  }
 }
 
 // The first call comes from ROMIO's open, before the file is open, and its error is not looked at.
@@ -126,6 +143,8 @@ static struct SluiceState* first_state(ADIO_File fd) {
       sluice_type_map(MPI_BYTE, &state->byte_map, &state->open_error) == 0 &&
       sluice_type_map(MPI_BYTE, &state->view.filetype, &state->open_error) == 0) {
     state->view.displacement = 0;
+    state->piece_bytes = INT64_MAX;
+    state->ordered = 1;
   }
   return state;
 }
@@ -148,9 +167,15 @@ void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code) {
   }
   int romio_error = MPI_SUCCESS;
   if (sluice_agree(fd->comm, &error) == 0 && share_text(fd->comm, &text, &bytes, &error) == 0) {
-    romio_error = give_romio(fd, text, bytes);
+    romio_error = give_romio(fd, text, bytes, opening);
+    if (opening) {
+      sluice_choose_aggregators(fd, find_hint(text, bytes, "cb_config_list") != NULL, &error);
+    } else {
+      sluice_settle_hints(fd);
+    }
   } else if (opening) {
-    romio_error = give_romio(fd, NULL, 0);  // ROMIO goes on with its defaults until the open says no
+    romio_error = give_romio(fd, NULL, 0, 1);  // ROMIO goes on with its defaults until the open says no
+    sluice_all_aggregate(fd);
   }
   *error_code = error.code != SLUICE_OK ? sluice_error_code("MPI_File_set_info", &error) : romio_error;
   if (opening && state) {

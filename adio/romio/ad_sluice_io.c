@@ -142,25 +142,27 @@ int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* do
 
 int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
                         struct SluiceError* error) {
-  struct SluiceRequest request = {0};
+  // A rank whose arguments are wrong takes part with no bytes.
+  struct SluiceRequest request = {.direction = access->direction};
   struct SluiceError own = *error;
-  *done = 0;
+  struct SluiceDomains domains;
+  struct SluiceMoved moved = {0};
   if (own.code == SLUICE_OK) {
     sluice_prepare(fd, access, &request, &own);
   }
-  // A rank whose arguments are wrong takes part with no bytes.
-  const int two_phase = sluice_wants_two_phase(fd, access->direction);
+  const enum SluicePlanReason plan = sluice_plan(fd, &request, access->direction, &domains);
+  const int two_phase = sluice_plan_is_two_phase(plan);
   if (two_phase) {
-    sluice_two_phase(fd, &request, done, &own);
+    sluice_two_phase(fd, &domains, &request, &moved, &own);
   } else if (own.code == SLUICE_OK) {
-    sluice_carry_out(fd, &request, done, &own);
+    sluice_carry_out(fd, &request, &moved.done, &own);
   }
-  finish(fd, access, &request, *done, &own);
+  sluice_show_plan(fd, plan);
+  finish(fd, access, &request, moved.done, &own);
   *error = own;
   const int failed = sluice_agree(fd->comm, error);
-  if (failed && two_phase && access->direction == SLUICE_TO_FILE) {
-    *done = 0;  // which ranks' bytes the failing rank had to write is not known
-  }
+  // Which ranks' bytes a rank that failed had to write is not known.
+  *done = failed && two_phase && access->direction == SLUICE_TO_FILE ? 0 : moved.done;
   return failed;
 }
 

@@ -140,6 +140,7 @@ void ADIOI_SLUICE_OpenColl(ADIO_File fd, int rank, int access_mode, int* error_c
   fd->blksize = 1 << 20;
   if (open_together(fd, rank, &opened) == 0 && start_shared_pointer(fd, rank, &opened.error) == 0) {
     show_hints(fd, opened.hints);
+    sluice_settle_hints(fd);
     fd->is_open = 1;
   } else {
     undo_open(fd, rank);
@@ -247,18 +248,6 @@ static int prepare_view(ADIO_File fd, MPI_Datatype etype, MPI_Datatype filetype,
   return 0;
 }
 
-// Two-phase I/O pays for small pieces, and needs views in which every instance lies behind the one before.
-static int is_fine_grained(MPI_Comm comm, const struct TypeMap* map) {
-  enum { kSmallPieceBytes = 16 * 1024 };
-  const int small = map->count > 0 && !map->contiguous && map->size / map->count < kSmallPieceBytes;
-  const int unordered =
-      map->count > 0 && (map->decreasing || map->overlapping || map->extent < map->last - map->first);
-  const int mine[2] = {small, unordered};
-  int any[2];
-  MPI_Allreduce(mine, any, 2, MPI_INT, MPI_MAX, comm);
-  return any[0] && !any[1];
-}
-
 int sluice_set_view(ADIO_File fd, ADIO_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
                     struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
@@ -288,6 +277,6 @@ int sluice_set_view(ADIO_File fd, ADIO_Offset disp, MPI_Datatype etype, MPI_Data
   fd->disp = disp;
   fd->fp_ind = 0;
   state->view = (struct View){disp, filetype_map};
-  state->fine_grained = is_fine_grained(fd->comm, filetype_map);
+  sluice_plan_view_facts(fd);
   return 0;
 }

@@ -55,7 +55,7 @@ THIRD_PARTY = [
     (r"(isa-l/.*|isa-l\.h|erasure_code\.h|crc\.h)", r"storage/erasure/.*|base/checksum.*"),
     (r"rdma/.*", r"transport/ofi/.*"),
     (r"libpmem.*", r"burst_buffer/pmem/.*"),
-    (r"(adio|adioi|adio_extern|romioconf|mpioimpl|mpiu_external32|mpl|mpl_.*|mpio|mpitypedefs|hint_fns|heap-sort)\.h",
+    (r"(adio|adioi|adio_extern|adio_cb_config_list|romioconf|mpioimpl|mpiu_external32|mpl|mpl_.*|mpio|mpitypedefs|hint_fns|heap-sort)\.h",
      r"adio/romio/.*"),
     (r"mpi\.h", r"adio/.*|bench/.*|tests/.*"),
     (r"hdf5(_hl)?\.h", r"bench/.*|tests/.*"),

@@ -80,7 +80,8 @@ static int check_hints(const char* path, const struct SluiceHint* hints, size_t 
                        struct SluiceError* error) {
   (void)path;
   for (size_t i = 0; i < count; i++) {
-    if (strncmp(hints[i].name, "sluice_", 7) == 0 && strcmp(hints[i].name, "sluice_chunk_size") != 0) {
+    if (strncmp(hints[i].name, "sluice_", 7) == 0 && strcmp(hints[i].name, "sluice_chunk_size") != 0 &&
+        strncmp(hints[i].name, "sluice_collective", strlen("sluice_collective")) != 0) {
       return fail(error, SLUICE_HINT_NAME, "there is no hint %s; the nearest is sluice_chunk_size",
                   hints[i].name);
     }

@@ -1,6 +1,6 @@
 // Collective accesses of small pieces, which ranks exchange before they write and after they read.
 //
-//   two_phase PREFIX [SEED]
+//   two_phase PREFIX [SEED [HINT=VALUE ...]]
 
 #include "tests/mpiio/check.h"
 
@@ -166,6 +166,88 @@ static void many_windows(MPI_File file) {
   free(memory);
 }
 
+static void expect_plan(MPI_File file, const char* expected) {
+  MPI_Info info;
+  char value[MPI_MAX_INFO_VAL + 1] = "";
+  int found;
+  CHECK_OK(MPI_File_get_info(file, &info));
+  MPI_Info_get(info, "sluice_collective", MPI_MAX_INFO_VAL, value, &found);
+  CHECK(found && strcmp(value, expected) == 0, "the access was \"%s\", not %s", value, expected);
+  MPI_Info_get(info, "sluice_collective_reason", MPI_MAX_INFO_VAL, value, &found);
+  CHECK(found && value[0], "there is no reason for it");
+  CHECK_OK(MPI_File_set_info(file, info));
+  MPI_Info_free(&info);
+}
+
+// All ranks have all of the same pieces, which an aggregator does not hold at once.
+static void the_same_for_all(MPI_File file) {
+  enum { kBytesOfAll = 160000 };
+  MPI_Datatype view;
+  MPI_Status status;
+  MPI_Type_vector(kBytesOfAll / 4, 4, 8, MPI_BYTE, &view);
+  MPI_Type_commit(&view);
+  unsigned char* memory = malloc(kBytesOfAll);
+  for (int i = 0; i < kBytesOfAll; i++) {
+    memory[i] = stamp(0, 3, i);
+  }
+  CHECK_OK(MPI_File_set_view(file, 11, MPI_BYTE, view, "native", MPI_INFO_NULL));
+  CHECK_OK(MPI_File_write_at_all(file, 0, memory, kBytesOfAll, MPI_BYTE, &status));
+  memset(memory, 0, kBytesOfAll);
+  CHECK_OK(MPI_File_read_at_all(file, 0, memory, kBytesOfAll, MPI_BYTE, &status));
+  CHECK_EQ(check_count(&status, MPI_BYTE), kBytesOfAll);
+  int wrong = 0;
+  for (int i = 0; i < kBytesOfAll; i++) {
+    wrong += memory[i] != stamp(0, 3, i);
+  }
+  CHECK_EQ(wrong, 0);
+  expect_plan(file, "two_phase");
+  MPI_Type_free(&view);
+  free(memory);
+}
+
+// With the exchange asked for: also without gaps, with ranks that have nothing, and over a range of which
+// almost nothing is touched.
+static void asked_for(MPI_File file) {
+  const long long far = 1ll << 41;
+  const long long value = 77 + check_rank;
+  long long got = 0;
+  MPI_Status status;
+  MPI_Info info;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "romio_cb_write", "enable");
+  MPI_Info_set(info, "romio_cb_read", "enable");
+  CHECK_OK(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", info));
+  CHECK_OK(MPI_File_set_size(file, 0));
+  const long long at = check_rank == 0 ? 5 : far + 8 * check_rank;
+  const int bytes = check_rank == 1 ? 0 : 8;
+  CHECK_OK(MPI_File_write_at_all(file, at, &value, bytes, MPI_BYTE, &status));
+  CHECK_EQ(check_count(&status, MPI_BYTE), bytes);
+  expect_plan(file, "two_phase");
+  CHECK_OK(MPI_File_read_at_all(file, at, &got, bytes, MPI_BYTE, &status));
+  CHECK_EQ(check_count(&status, MPI_BYTE), bytes);
+  CHECK_EQ(got, bytes ? value : 0);
+  CHECK_OK(MPI_File_read_at_all(file, far + 8 * check_ranks - 4, &got, 8, MPI_BYTE, &status));
+  CHECK_EQ(check_count(&status, MPI_BYTE), check_ranks > 2 ? 4 : 0);
+  CHECK_OK(MPI_File_read_at_all(file, 0, &got, 0, MPI_BYTE, &status));
+  MPI_Info_set(info, "romio_cb_write", "disable");
+  MPI_Info_set(info, "romio_cb_read", "automatic");
+  CHECK_OK(MPI_File_set_info(file, info));
+  CHECK_OK(MPI_File_write_at_all(file, at, &value, bytes, MPI_BYTE, &status));
+  expect_plan(file, "direct");
+  MPI_Info_free(&info);
+}
+
+static MPI_Info hints_of(int count, char** words) {
+  MPI_Info info;
+  MPI_Info_create(&info);
+  for (int i = 0; i < count; i++) {
+    char* equals = strchr(words[i], '=');
+    *equals = '\0';
+    MPI_Info_set(info, words[i], equals + 1);
+  }
+  return info;
+}
+
 int main(int argc, char** argv) {
   check_start(&argc, &argv);
   const unsigned long long seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 7;
@@ -175,13 +257,19 @@ int main(int argc, char** argv) {
   }
   MPI_File file;
   const char* path = check_path(argv[1], "two_phase");
-  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+  MPI_Info hints = hints_of(argc > 3 ? argc - 3 : 0, argv + 3);
+  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, hints, &file));
+  MPI_Info_free(&hints);
   for (int round = 0; round < 12 && check_failures == 0; round++) {
     one_round(file, round);
   }
   compare(file);
   short_read(file);
   many_windows(file);
+  if (check_ranks > 1) {
+    the_same_for_all(file);
+    asked_for(file);
+  }
   CHECK_OK(MPI_File_close(&file));
   return check_finish();
 }
