@@ -34,9 +34,11 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
   line("chunk size: " + std::to_string(attributes.chunk_size.value) + " bytes, a full stripe holds " +
        std::to_string(stripe) + "; set striping_unit before the file is created");
   line(
-      "write path: direct list I/O, each process sends its own extents, no exchange: the store is "
-      "log-structured, so small and "
-      "unaligned writes need no read-modify-write");
+      "write path: the store is log-structured, so small and unaligned writes need no read-modify-write; "
+      "collective writes of small pieces are exchanged between the ranks first, all others are sent as they "
+      "are: MPI_File_get_info tells sluice_collective and sluice_collective_reason, and "
+      "romio_cb_write=enable "
+      "or disable decides otherwise");
   line("committed epoch: " + std::to_string(parts.hot.committed(info.id, info.published).value) +
        ", on the storage tier: " + std::to_string(info.published.value));
   line("in the hot tier, committed or not: " + std::to_string(parts.hot.undrained_bytes(info.id)) + " bytes");
