@@ -189,6 +189,13 @@ int preallocate(SluiceFile* file, uint64_t bytes, SluiceError* error) {
   return answer(file->file->preallocate(bytes), error);
 }
 
+int shape(SluiceFile* file, uint64_t chunk_bytes, const char* reason, uint64_t* effective,
+          SluiceError* error) {
+  const auto result = file->file->shape(chunk_bytes, reason);
+  if (result) *effective = *result;
+  return answer(result, error);
+}
+
 int flush(SluiceFile* file, SluiceError* error) {
   return answer(file->file->flush(), error);
 }
@@ -246,6 +253,7 @@ constexpr SluiceAbi kAbi = {
     .size = size_of,
     .resize = resize,
     .preallocate = preallocate,
+    .shape = shape,
     .flush = flush,
     .sync = sync_file,
     .close = close_file,

@@ -116,6 +116,9 @@ struct SluiceAbi {
   int (*size)(struct SluiceFile* file, uint64_t* bytes, struct SluiceError* error);
   int (*resize)(struct SluiceFile* file, uint64_t bytes, struct SluiceError* error);
   int (*preallocate)(struct SluiceFile* file, uint64_t bytes, struct SluiceError* error);
+  // Asks for another chunk size while the file is empty. `*effective` is the size in effect afterwards.
+  int (*shape)(struct SluiceFile* file, uint64_t chunk_bytes, const char* reason, uint64_t* effective,
+               struct SluiceError* error);
 
   // flush: this process's writes have reached the service. sync: by one process after all flushed: commits
   // the writes of the whole group and starts its next transaction. close: ends this process's hold; with

@@ -103,6 +103,11 @@ class File {
   // Makes sure that room for this many bytes could be had; extends the file with zeros up to it.
   virtual Result<> preallocate(uint64_t size_bytes) = 0;
 
+  // Asks for another chunk size while the file is empty, `reason` (cut to 200 bytes) saying why, for
+  // `sluice explain`. Answers the size in effect: the old one when there are bytes already, or the size was
+  // asked for at creation or changed before.
+  virtual Result<uint64_t> shape(uint64_t chunk_bytes, const std::string& reason) = 0;
+
   // This process's own writes have reached the service. Call before another sharer's sync().
   virtual Result<> flush() = 0;
   // Commits the handle's transaction, as durable as the hot tier's medium is, and starts the next one. One

@@ -129,6 +129,19 @@ class RemoteFile final : public File, public Recoverable {
 
   SharedHandle share() const override { return handle_.print(); }
 
+  Result<uint64_t> shape(uint64_t chunk_bytes, const std::string& reason) override {
+    if (auto open = check_open(); !open) return fail(open.error());
+    if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    wire::ShapeT ask;
+    ask.handle = handle_.handle;
+    ask.secret = handle_.secret;
+    ask.chunk = chunk_bytes;
+    ask.reason = reason.substr(0, protocol::kMaxReasonBytes);
+    auto shaped = core_.ask<wire::ShapedT>(std::move(ask));
+    if (!shaped) return fail(shaped.error());
+    return shaped->chunk;
+  }
+
   Result<int64_t> fetch_and_add(int64_t delta) override { return counter(wire::CounterOp::Add, delta); }
   Result<int64_t> exchange_counter(int64_t value) override {
     return counter(wire::CounterOp::Exchange, value);

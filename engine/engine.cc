@@ -245,6 +245,8 @@ class EngineImpl final : public Engine {
         return files_.size(request, *body.AsSize());
       case wire::Body::Resize:
         return files_.resize(request, message);
+      case wire::Body::Shape:
+        return files_.shape(request, *body.AsShape());
       case wire::Body::Sync:
         return files_.sync(request, *body.AsSync());
       case wire::Body::Close:

@@ -31,8 +31,9 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
   line("object class: " + object_class.name() + " (" + std::to_string(object_class.k()) + " data + " +
        std::to_string(object_class.m()) + " redundant shards; survives " + std::to_string(object_class.m()) +
        " lost targets); set sluice_object_class before the file is created");
-  line("chunk size: " + std::to_string(attributes.chunk_size.value) + " bytes, a full stripe holds " +
-       std::to_string(stripe) + "; set striping_unit before the file is created");
+  line("chunk size: " + std::to_string(attributes.chunk_size.value) + " bytes (" +
+       (attributes.chunk_reason.empty() ? "the default" : printable_name(attributes.chunk_reason)) +
+       "), a full stripe holds " + std::to_string(stripe) + "; set striping_unit before the file is created");
   line(
       "write path: the store is log-structured, so small and unaligned writes need no read-modify-write; "
       "collective writes of small pieces are exchanged between the ranks first, all others are sent as they "

@@ -126,7 +126,10 @@ Result<OpenFiles::Found> OpenFiles::find_or_create(const wire::OpenT& open, cons
       if (advised.specified() && advised.fits(context_.parts.store.target_status().size()))
         attributes.object_class = advised;
     }
-    if (open.chunk != 0) attributes.chunk_size = Length(open.chunk);
+    if (open.chunk != 0) {
+      attributes.chunk_size = Length(open.chunk);
+      attributes.chunk_reason = "asked for when the file was created";
+    }
     auto created = context_.parts.store.create(attributes);
     // Somebody else created it in the same moment: theirs is as good, unless it had to be ours.
     if (!created && created.error().code == ErrorCode::kExists && !open.exclusive)
@@ -408,6 +411,35 @@ void OpenFiles::write_ended(HandleId handle) {
   if (file == nullptr) return;  // dropped meanwhile
   SLUICE_ASSERT(file->writes_under_way > 0);
   if (--file->writes_under_way == 0 && file->when_quiet) std::exchange(file->when_quiet, {})();
+}
+
+void OpenFiles::shape(const Request& request, const wire::ShapeT& shape) {
+  auto file = writable(request, shape.handle, shape.secret);
+  if (!file) return context_.refuse(request, file.error());
+  const ContainerId container = (*file)->container;
+  const bool quiet = std::none_of(files_.begin(), files_.end(), [container](const auto& entry) {
+    return entry.second.container == container && entry.second.txn;
+  });
+  // In turn with the container's commits, so that nothing of it is being drained.
+  context_.off_loop(
+      container.value,
+      [this, container, path = (*file)->path, quiet, chunk = Length(shape.chunk),
+       reason = shape.reason]() -> Result<wire::ShapedT> {
+        auto info = context_.parts.store.find(container);
+        if (!info) return fail(or_removed(context_.parts, container, path, info.error()));
+        const bool empty = quiet && context_.parts.hot.committed(container, info->published) == Epoch(0) &&
+                           context_.parts.hot.undrained_bytes(container) == 0;
+        wire::ShapedT shaped;
+        shaped.chunk = info->attributes.chunk_size.value;
+        if (!empty || !info->attributes.chunk_reason.empty()) return shaped;
+        if (auto ok = context_.parts.store.shape(container, chunk, reason); !ok) return fail(ok.error());
+        shaped.chunk = chunk.value;
+        return shaped;
+      },
+      [this, request](Result<wire::ShapedT> shaped) {
+        if (!shaped) return context_.refuse(request, shaped.error());
+        context_.answer(request, std::move(*shaped));
+      });
 }
 
 // --- sync and close ---

@@ -38,7 +38,7 @@ struct OpenFile {
   std::optional<Error> broken;                     // why it can no longer commit
 };
 
-// Open, attach, recover, size, resize, sync, close, counter. Loop thread.
+// Open, attach, recover, size, resize, shape, sync, close, counter. Loop thread.
 class OpenFiles {
  public:
   OpenFiles(Context& context, uint64_t secret_seed);
@@ -48,6 +48,7 @@ class OpenFiles {
   void recover(const Request& request, const Message& message);
   void size(const Request& request, const wire::SizeT& size);
   void resize(const Request& request, const Message& message);
+  void shape(const Request& request, const wire::ShapeT& shape);
   void sync(const Request& request, const wire::SyncT& sync);
   void close(const Request& request, const wire::CloseT& close);
   void counter(const Request& request, const wire::CounterT& counter);

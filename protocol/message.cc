@@ -183,6 +183,9 @@ Result<> check_meaning(const Body& body) {
     case wire::Body::Resize:
       if (body.AsResize()->size > kMaxFileBytes) return refuse("a size beyond the largest file");
       return {};
+    case wire::Body::Shape:
+      if (body.AsShape()->reason.size() > kMaxReasonBytes) return refuse("a reason longer than the limit");
+      return {};
     case wire::Body::Counter:
       if (body.AsCounter()->op > wire::CounterOp::MAX) return refuse("an unknown counter operation");
       return {};

@@ -27,7 +27,9 @@ class Container {
   Container(MetaStore& metastore, StripeTable& stripes, ContainerInfo info)
       : metastore_(metastore), stripes_(stripes), info_(std::move(info)), manifest_(info_.id) {}
 
-  const ContainerAttributes& attributes() const { return info_.attributes; }  // these never change
+  const ContainerAttributes& attributes() const {
+    return info_.attributes;
+  }  // while it is in memory they never change
   ContainerId id() const { return info_.id; }
 
   // Brings the published version into memory, if it is not.

@@ -58,6 +58,18 @@ class MemoryMetaStore final : public MetaStore {
     return {};
   }
 
+  Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) override {
+    std::lock_guard lock(mutex_);
+    const auto found = containers_.find(id);
+    if (found == containers_.end()) return no_container(id);
+    auto& info = found->second.info;
+    if (info.published != Epoch(0))
+      return fail(ErrorCode::kConflict, info.attributes.path + " has a published version already");
+    info.attributes.chunk_size = chunk_size;
+    info.attributes.chunk_reason = reason;
+    return {};
+  }
+
   Result<uint64_t> allot(const std::string& name, uint64_t count) override {
     std::lock_guard lock(mutex_);
     uint64_t& next = counters_.try_emplace(name, 1).first->second;

@@ -20,6 +20,7 @@ struct ContainerAttributes {
   uint32_t mode = 0644;
   ObjectClass object_class;
   Length chunk_size{1024 * 1024};  // bytes of one shard of a full stripe; a power of two, 64 KiB to 16 MiB
+  std::string chunk_reason;        // why that chunk size, in words; empty: it is the default
 };
 
 struct ContainerInfo {
@@ -50,6 +51,8 @@ class MetaStore {
   virtual Result<std::vector<ContainerInfo>> list(const std::string& path) = 0;
   // With its steps. kNotFound when there is none.
   virtual Result<> remove(ContainerId id) = 0;
+  // Another chunk size for a container that was never published; kConflict otherwise.
+  virtual Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) = 0;
 
   // A number that was never handed out before, by any run: for stripes, transactions, sessions (`name` keeps
   // them apart). Reserves `count` numbers and answers the first; the first of all is 1.

@@ -11,6 +11,7 @@
 
 #include "base/os.h"
 #include "storage/metastore.h"
+#include "storage/sqlite.h"
 
 // What every MetaStore promises, over every implementation.
 namespace sluice::storage {
@@ -75,6 +76,19 @@ TEST_P(MetaStoreContract, a_container_is_found_by_path_and_by_id) {
     EXPECT_EQ(found->created_s, 1234u);
     EXPECT_EQ(found->modified_s, 1234u);
   }
+}
+
+TEST_P(MetaStoreContract, a_container_is_shaped_until_it_is_published) {
+  const ContainerId id = make("/shaped");
+  EXPECT_EQ(store_->find(id)->attributes.chunk_reason, "");
+  ASSERT_TRUE(store_->shape(id, Length(4 << 20), "blocks of 3 MiB"));
+  reopen();
+  EXPECT_EQ(store_->find("/shaped")->attributes.chunk_size, Length(4 << 20));
+  EXPECT_EQ(store_->find(id)->attributes.chunk_reason, "blocks of 3 MiB");
+  ASSERT_TRUE(store_->advance(id, Epoch(0), Epoch(1), Length(1), "x", 6));
+  EXPECT_EQ(store_->shape(id, Length(65536), "later").error().code, ErrorCode::kConflict);
+  EXPECT_EQ(store_->find(id)->attributes.chunk_size, Length(4 << 20));
+  EXPECT_EQ(store_->shape(ContainerId(99), Length(65536), "").error().code, ErrorCode::kNotFound);
 }
 
 TEST_P(MetaStoreContract, a_path_is_taken_once) {
@@ -266,6 +280,24 @@ TEST_F(SqliteMetaStoreTest, a_killed_process_leaves_the_pool_free_and_what_it_re
   const uint64_t kept = std::stoull((*store)->get("last")->value());
   EXPECT_GE(kept, number);
   EXPECT_LE(kept, number + 1);
+}
+
+TEST_F(SqliteMetaStoreTest, a_database_of_version_1_is_upgraded) {
+  {
+    const auto store = open_sqlite_metastore(path_).value();
+    ASSERT_TRUE(store->create(attributes("/old"), 7));
+  }
+  {
+    auto database = Database::open(path_.string()).value();
+    ASSERT_TRUE(database.run("ALTER TABLE containers DROP COLUMN chunk_reason; PRAGMA user_version = 1;"));
+  }
+  for (int opening = 0; opening < 2; ++opening) {
+    const auto store = open_sqlite_metastore(path_);
+    ASSERT_TRUE(store) << store.error().message;
+    EXPECT_EQ((*store)->find("/old")->attributes.chunk_size, Length(65536));
+    EXPECT_EQ((*store)->find("/old")->attributes.chunk_reason, opening == 0 ? "" : "shaped");
+    ASSERT_TRUE((*store)->shape((*store)->find("/old")->id, Length(65536), "shaped"));
+  }
 }
 
 TEST_F(SqliteMetaStoreTest, a_damaged_file_is_told_in_one_sentence) {

@@ -70,6 +70,7 @@ class Store final : public ObjectStore {
   Result<ContainerInfo> find(ContainerId id) override { return metastore_->find(id); }
   Result<std::vector<ContainerInfo>> list(const std::string& path) override { return metastore_->list(path); }
   Result<> remove(ContainerId id) override;
+  Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) override;
 
   Result<Length> stripe_bytes(ContainerId id) override;
   Result<StripeId> place(ContainerId id, std::span<const std::span<const std::byte>> pieces) override;
@@ -141,14 +142,17 @@ class Store final : public ObjectStore {
 
 // --- containers ---
 
+static Result<> check_chunk(Length chunk_size, const std::string& path) {
+  const uint64_t chunk = chunk_size.value;
+  if (std::has_single_bit(chunk) && chunk >= kMinChunkSize.value && chunk <= kMaxChunkSize.value) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("chunk size {} of {} is not a power of two from {} to {}", chunk, path,
+                          kMinChunkSize.value, kMaxChunkSize.value));
+}
+
 Result<ContainerInfo> Store::create(const ContainerAttributes& attributes) {
   if (auto ok = check_path(attributes.path); !ok) return fail(ok.error());
-  const uint64_t chunk = attributes.chunk_size.value;
-  if (!std::has_single_bit(chunk) || chunk < kMinChunkSize.value || chunk > kMaxChunkSize.value) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("chunk size {} of {} is not a power of two from {} to {}", chunk, attributes.path,
-                            kMinChunkSize.value, kMaxChunkSize.value));
-  }
+  if (auto ok = check_chunk(attributes.chunk_size, attributes.path); !ok) return fail(ok.error());
   ContainerAttributes resolved = attributes;
   if (!resolved.object_class.specified()) resolved.object_class = options_.default_class;
   const auto object_class = resolved.object_class.resolve(targets_.size());
@@ -182,6 +186,17 @@ Result<> Store::remove(ContainerId id) {
   auto removed = (*found)->remove();
   if (removed) forget(id);
   return removed;
+}
+
+Result<> Store::shape(ContainerId id, Length chunk_size, const std::string& reason) {
+  auto found = metastore_->find(id);
+  if (!found) return fail(found.error());
+  if (auto ok = check_chunk(chunk_size, found->attributes.path); !ok) return ok;
+  if (auto ok = metastore_->shape(id, chunk_size, reason); !ok) return ok;
+  // Whoever asks next gets it with its new size. One that is loaded in this very moment keeps the old one
+  // until the next start, which is as good: each stripe's record has its own.
+  forget(id);
+  return {};
 }
 
 // --- the drain's half ---

@@ -91,6 +91,9 @@ class ObjectStore {
   virtual Result<std::vector<ContainerInfo>> list(const std::string& path) = 0;
   // The path is free at once; the stripes go when nothing reads them any more.
   virtual Result<> remove(ContainerId id) = 0;
+  // Another chunk size for a container that was never published, and of which nothing is being drained;
+  // kConflict when it was. kInvalidArgument as for create().
+  virtual Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) = 0;
 
   // --- the drain's half ---
   // Bytes of user data in one full stripe of this container's class and chunk size.

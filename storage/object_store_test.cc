@@ -109,6 +109,20 @@ TEST_F(ObjectStoreTest, place_takes_one_byte_to_one_full_stripe) {
   EXPECT_EQ(rig_.place(ContainerId(77), pattern(1, 1)).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(ObjectStoreTest, a_container_without_versions_takes_another_chunk_size) {
+  const ContainerId id = make("/a");
+  ASSERT_EQ(rig_.store().stripe_bytes(id)->value, 4u * 65536);
+  EXPECT_EQ(rig_.store().shape(id, Length(100'000), "odd").error().code, ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(rig_.store().shape(id, Length(131072), "blocks of 100000 bytes"));
+  EXPECT_EQ(rig_.store().stripe_bytes(id)->value, 4u * 131072);
+  EXPECT_EQ(rig_.store().find(id)->attributes.chunk_reason, "blocks of 100000 bytes");
+  const Bytes bytes = pattern(4 * 131072, 3);
+  const StripeId stripe = rig_.place(id, bytes).value();
+  ASSERT_TRUE(rig_.store().publish(id, step(0, 1, bytes.size(), {placed(0, bytes.size(), stripe)})));
+  EXPECT_EQ(rig_.read(id, 0, bytes.size()).value(), bytes);
+  EXPECT_EQ(rig_.store().shape(id, Length(65536), "late").error().code, ErrorCode::kConflict);
+}
+
 TEST_F(ObjectStoreTest, publish_is_a_compare_and_set) {
   const ContainerId id = make("/a");
   const StripeId stripe = rig_.place(id, pattern(100, 1)).value();

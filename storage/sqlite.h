@@ -9,7 +9,8 @@
 
 #include "base/result.h"
 
-// Move-only owners of SQLite's handles. Only for sqlite_*.cc: sqlite3.h stays in there. One thread at a time.
+// Move-only owners of SQLite's handles. Only for sqlite_*.cc and their test: sqlite3.h stays in there. One
+// thread at a time.
 namespace sluice::storage {
 
 // A prepared statement in use: bind, step, read; put back to rest when it dies. Borrowed from its Database.

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kSchemaVersion = 1;
+constexpr uint64_t kSchemaVersion = 2;
 constexpr uint64_t kApplicationId = 0x536c7563;  // "Sluc", in the file's own header
 constexpr uint64_t kMaxNumber = std::numeric_limits<int64_t>::max();
 
@@ -27,19 +27,24 @@ CREATE TABLE containers(
   uid INTEGER NOT NULL, gid INTEGER NOT NULL, mode INTEGER NOT NULL,
   class TEXT NOT NULL, chunk_size INTEGER NOT NULL,
   published INTEGER NOT NULL, size INTEGER NOT NULL,
-  created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL) STRICT;
+  created_s INTEGER NOT NULL, modified_s INTEGER NOT NULL,
+  chunk_reason TEXT NOT NULL DEFAULT '') STRICT;
 CREATE TABLE steps(
   container INTEGER NOT NULL, to_epoch INTEGER NOT NULL, delta BLOB NOT NULL,
   PRIMARY KEY(container, to_epoch)) STRICT;
 CREATE TABLE counters(name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
 CREATE TABLE facts(key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 PRAGMA application_id = 1399616867;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 )sql";
-static_assert(kApplicationId == 1399616867 && kSchemaVersion == 1);
+constexpr char kUpgradeFrom1[] = R"sql(
+ALTER TABLE containers ADD COLUMN chunk_reason TEXT NOT NULL DEFAULT '';
+PRAGMA user_version = 2;
+)sql";
+static_assert(kApplicationId == 1399616867 && kSchemaVersion == 2);
 
 #define SLUICE_CONTAINER_COLUMNS \
-  "id, path, uid, gid, mode, class, chunk_size, published, size, created_s, modified_s"
+  "id, path, uid, gid, mode, class, chunk_size, published, size, created_s, modified_s, chunk_reason"
 constexpr char kFindByPath[] = "SELECT " SLUICE_CONTAINER_COLUMNS " FROM containers WHERE path = ?";
 constexpr char kFindById[] = "SELECT " SLUICE_CONTAINER_COLUMNS " FROM containers WHERE id = ?";
 // Below "/a" is what lies between "/a/" and "/a0": '0' follows '/'.
@@ -65,6 +70,7 @@ Result<ContainerInfo> read_row(const Statement& row) {
   info.size = Length(row.number(8));
   info.created_s = row.number(9);
   info.modified_s = row.number(10);
+  info.attributes.chunk_reason = row.bytes(11);
   return info;
 }
 
@@ -110,6 +116,10 @@ Result<> prepare_schema(Database& database, const std::string& path) {
   }
   const auto version = database.number("PRAGMA user_version");
   if (!version) return fail(version.error());
+  if (*version == 1) {
+    if (auto ok = database.run(kUpgradeFrom1); !ok) return ok;
+    return transaction->commit();
+  }
   if (*version != kSchemaVersion) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{} has format version {}, this program reads version {}", path, *version,
@@ -128,6 +138,7 @@ class SqliteMetaStore final : public MetaStore {
   Result<ContainerInfo> find(ContainerId id) override;
   Result<std::vector<ContainerInfo>> list(const std::string& path) override;
   Result<> remove(ContainerId id) override;
+  Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) override;
   Result<uint64_t> allot(const std::string& name, uint64_t count) override;
   Result<> advance(ContainerId id, Epoch from, Epoch to, Length size, const std::string& delta,
                    uint64_t now_s) override;
@@ -188,11 +199,12 @@ Result<ContainerInfo> SqliteMetaStore::create(const ContainerAttributes& attribu
   const std::string class_name = attributes.object_class.name();
   const auto inserted = change(
       "INSERT INTO containers(path, uid, gid, mode, class, chunk_size, published, size, created_s, "
-      "modified_s) "
-      "VALUES(?, ?, ?, ?, ?, ?, 0, 0, ?, ?)",
+      "modified_s, chunk_reason) "
+      "VALUES(?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)",
       [&](Statement& statement) {
         statement.bind(attributes.path).bind(attributes.uid).bind(attributes.gid).bind(attributes.mode);
         statement.bind(class_name).bind(attributes.chunk_size.value).bind(now_s).bind(now_s);
+        statement.bind(attributes.chunk_reason);
       });
   if (!inserted) {
     if (inserted.error().code == ErrorCode::kExists)
@@ -235,6 +247,20 @@ Result<> SqliteMetaStore::remove(ContainerId id) {
     const auto removed = change(sql, [&](Statement& statement) { statement.bind(id.value); });
     if (!removed) return fail(removed.error());
   }
+  return transaction->commit();
+}
+
+Result<> SqliteMetaStore::shape(ContainerId id, Length chunk_size, const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  auto transaction = database_.begin();
+  if (!transaction) return fail(transaction.error());
+  auto info = find_locked(id);
+  if (!info) return fail(info.error());
+  if (info->published != Epoch(0))
+    return fail(ErrorCode::kConflict, info->attributes.path + " has a published version already");
+  const auto changed = change("UPDATE containers SET chunk_size = ?, chunk_reason = ? WHERE id = ?",
+                              [&](Statement& s) { s.bind(chunk_size.value).bind(reason).bind(id.value); });
+  if (!changed) return fail(changed.error());
   return transaction->commit();
 }
 

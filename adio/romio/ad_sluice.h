@@ -26,7 +26,9 @@ struct SluiceState {
   struct View view;
   int64_t piece_bytes;  // of all ranks' views, as the planner wants them: the same on all ranks
   int ordered;
-  int plan_shown;  // whether the file's info tells of a collective access, and which answer
+  int64_t block_bytes;  // the mean block of the view with the largest; 0 without gaps
+  int shape_asked;      // for a chunk that fits the view: once for each open
+  int plan_shown;       // whether the file's info tells of a collective access, and which answer
   enum SluicePlanReason shown_plan;
   const struct TypeMap* byte_map;  // for transfers at absolute offsets
   char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
@@ -91,6 +93,9 @@ void sluice_plan_view_facts(ADIO_File fd);
 // with an error, take part all the same. Fills `domains` for two phases.
 enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* request,
                                   enum SluiceDirection direction, struct SluiceDomains* domains);
+// Collective: before the first collective write through a view of large blocks, asks for a chunk that holds
+// them, which the file takes while it is empty.
+void sluice_shape(ADIO_File fd, enum SluiceDirection direction);
 // Puts the answer into the file's info.
 void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason);
 

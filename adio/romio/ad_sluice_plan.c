@@ -1,5 +1,7 @@
 // What the ranks tell the planner (plan.h), and what the program is told of its answer.
 
+#include <stdio.h>
+
 #include "adio/romio/ad_sluice.h"
 
 // The mean piece of a view; INT64_MAX when there are no gaps.
@@ -14,11 +16,13 @@ static int is_ordered(const struct TypeMap* map) {
 
 void sluice_plan_view_facts(ADIO_File fd) {
   struct SluiceState* state = sluice_state(fd);
-  const int64_t mine[2] = {mean_piece(state->view.filetype), is_ordered(state->view.filetype)};
-  int64_t all[2];
-  MPI_Allreduce(mine, all, 2, MPI_INT64_T, MPI_MIN, fd->comm);
+  const int64_t piece = mean_piece(state->view.filetype);
+  const int64_t mine[3] = {piece, is_ordered(state->view.filetype), piece < INT64_MAX ? -piece : 0};
+  int64_t all[3];
+  MPI_Allreduce(mine, all, 3, MPI_INT64_T, MPI_MIN, fd->comm);
   state->piece_bytes = all[0];
   state->ordered = (int)all[1];
+  state->block_bytes = -all[2];
 }
 
 static enum SluiceCollective collective_hint(const ADIO_File fd, enum SluiceDirection direction) {
@@ -55,6 +59,35 @@ enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* requ
   sluice_plan_domains(domains, &access, facts.ranks, chunk, fd->hints->cb_nodes,
                       sluice_plan_window(fd->hints->cb_buffer_size, chunk));
   return sluice_plan_access(&facts, &access);
+}
+
+void sluice_shape(ADIO_File fd, enum SluiceDirection direction) {
+  struct SluiceState* state = sluice_state(fd);
+  const int64_t chunk = sluice_plan_shape(state->block_bytes);
+  if (direction != SLUICE_TO_FILE || state->shape_asked || chunk <= fd->blksize ||
+      (fd->access_mode & ADIO_RDONLY)) {
+    return;
+  }
+  state->shape_asked = 1;
+  uint64_t effective = (uint64_t)fd->blksize;
+  int rank;
+  char text[160];
+  MPI_Comm_rank(fd->comm, &rank);
+  if (rank == 0) {
+    struct SluiceError ignored = {0};  // the write that follows meets the same service, and tells
+    snprintf(text, sizeof text, "the first collective write had a view with blocks of %lld bytes",
+             (long long)state->block_bytes);
+    state->abi->shape(state->file, (uint64_t)chunk, text, &effective, &ignored);
+  }
+  MPI_Bcast(&effective, 1, MPI_UINT64_T, 0, fd->comm);
+  if (effective != (uint64_t)fd->blksize) {
+    fd->blksize = (long)effective;
+    fd->hints->striping_unit = (int)effective;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)effective);
+    MPI_Info_set(fd->info, "striping_unit", text);
+    MPI_Info_set(fd->info, "sluice_chunk_size", text);
+    sluice_settle_hints(fd);
+  }
 }
 
 void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason) {

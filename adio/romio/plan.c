@@ -75,6 +75,14 @@ int64_t sluice_plan_window(int64_t asked, int64_t chunk) {
   return at_least(bytes / chunk, 1) * chunk;
 }
 
+int64_t sluice_plan_shape(int64_t block_bytes) {
+  int64_t chunk = SLUICE_DEFAULT_CHUNK;
+  while (chunk < block_bytes && chunk < SLUICE_LARGEST_CHUNK) {
+    chunk *= 2;
+  }
+  return chunk > SLUICE_DEFAULT_CHUNK ? chunk : 0;
+}
+
 int sluice_plan_spread(const int* hosts, int ranks, int wanted, int* chosen) {
   int* order = calloc((size_t)ranks, sizeof *order);      // of a rank among those of its host
   int* count = calloc((size_t)ranks, sizeof *count);      // of ranks, by host

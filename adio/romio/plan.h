@@ -73,6 +73,12 @@ int64_t sluice_plan_window(int64_t asked, int64_t chunk);
 // The column size for a file's chunk.
 int64_t sluice_plan_chunk(int64_t file_chunk);
 
+// The chunk that holds a view's blocks of so many bytes: a power of two up to SLUICE_LARGEST_CHUNK. 0 when
+// the default does: smaller chunks would only make more shards of the same bytes.
+#define SLUICE_DEFAULT_CHUNK (INT64_C(1) << 20)
+#define SLUICE_LARGEST_CHUNK (INT64_C(16) << 20)
+int64_t sluice_plan_shape(int64_t block_bytes);
+
 // Takes `wanted` aggregators from the ranks, host by host in turn. `hosts` numbers each rank's host, from 0
 // and below `ranks`. Answers 0, or -1 when memory ran out.
 int sluice_plan_spread(const int* hosts, int ranks, int wanted, int* chosen);

@@ -66,6 +66,14 @@ TEST(Plan, WindowIsWholeChunksWithinItsLimits) {
   EXPECT_EQ(sluice_plan_chunk(2 * kMiB), 2 * kMiB);
 }
 
+TEST(Plan, ChunksHoldTheBlocksOfAView) {
+  EXPECT_EQ(sluice_plan_shape(0), 0);
+  EXPECT_EQ(sluice_plan_shape(kMiB), 0) << "the default does";
+  EXPECT_EQ(sluice_plan_shape(kMiB + 1), 2 * kMiB);
+  EXPECT_EQ(sluice_plan_shape(3 * kMiB), 4 * kMiB);
+  EXPECT_EQ(sluice_plan_shape(int64_t{1} << 40), SLUICE_LARGEST_CHUNK);
+}
+
 TEST(Plan, AggregatorsAreSpreadOverHostsInTurn) {
   const std::vector<int> hosts = {0, 0, 0, 1, 1, 2};
   std::vector<int> chosen(6, -1);

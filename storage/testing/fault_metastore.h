@@ -29,6 +29,9 @@ class FaultMetaStore final : public MetaStore {
   Result<> remove(ContainerId id) override {
     return step<void>([&] { return real_->remove(id); });
   }
+  Result<> shape(ContainerId id, Length chunk_size, const std::string& reason) override {
+    return step<void>([&] { return real_->shape(id, chunk_size, reason); });
+  }
   Result<uint64_t> allot(const std::string& name, uint64_t count) override {
     return step<uint64_t>([&] { return real_->allot(name, count); });
   }

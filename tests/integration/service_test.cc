@@ -439,6 +439,33 @@ TEST_F(ServiceTest, the_shared_counter_gives_each_caller_a_slot_of_its_own) {
   EXPECT_EQ((*sharer)->fetch_and_add(1).value(), 5);
 }
 
+TEST_F(ServiceTest, an_empty_file_takes_another_chunk_size_once) {
+  constexpr uint64_t kChunk = 4 << 20;
+  auto file = open("/shaped", creating());
+  EXPECT_EQ(file->shape(kChunk, "records of 3 MiB").value(), kChunk);
+  EXPECT_EQ(file->shape(2 * kChunk, "again").value(), kChunk);
+  EXPECT_EQ(client_->stat("/shaped")->chunk_bytes, kChunk);
+  EXPECT_NE(client_->explain("/shaped")->find("4194304 bytes (records of 3 MiB)"), std::string::npos)
+      << *client_->explain("/shaped");
+  // What is drained into the larger stripes reads back.
+  const auto bytes = pattern(9 << 20, 40);
+  ASSERT_TRUE(put(*file, 0, bytes));
+  ASSERT_TRUE(file->close(true));
+  ASSERT_TRUE(client_->wait_drained("/shaped", 30'000));
+  EXPECT_EQ(get(*open("/shaped", {}), 0, bytes.size()), bytes);
+
+  // Not with bytes of a transaction, nor committed ones, nor when the size was asked for.
+  auto written = open("/written", creating());
+  ASSERT_TRUE(put(*written, 0, pattern(10, 41)));
+  EXPECT_EQ(written->shape(kChunk, "late").value(), 1u << 20);
+  ASSERT_TRUE(written->sync());
+  EXPECT_EQ(written->shape(kChunk, "late").value(), 1u << 20);
+  auto asked = creating();
+  asked.chunk_bytes = 1 << 20;
+  EXPECT_EQ(open("/asked", asked)->shape(kChunk, "late").value(), 1u << 20);
+  EXPECT_EQ(open("/shaped", {})->shape(kChunk, "no").error().code, ErrorCode::kAccess);
+}
+
 TEST_F(ServiceTest, a_list_longer_than_a_page_comes_whole) {
   for (int i = 0; i < 130; ++i) {
     auto file = open("/many/" + std::to_string(1000 + i), creating());

@@ -162,6 +162,13 @@ static int attach(const char* handle, struct SluiceFile** result, struct SluiceE
   return map_shared(file, 0, error);
 }
 
+static int shape(struct SluiceFile* file, uint64_t chunk_bytes, const char* reason, uint64_t* effective,
+                 struct SluiceError* error) {
+  (void)file, (void)chunk_bytes, (void)reason;
+  *effective = 65536;
+  return refuse("shape", error);
+}
+
 static int effective_hints(struct SluiceFile* file, char* text, size_t capacity, struct SluiceError* error) {
   (void)file;
   snprintf(text, capacity, "sluice_chunk_size=65536\nstriping_unit=65536\n");
@@ -319,6 +326,7 @@ const struct SluiceAbi* sluice_adio_abi(uint32_t version) {
       .size = size_of,
       .resize = resize,
       .preallocate = preallocate,
+      .shape = shape,
       .flush = flush,
       .sync = sync_file,
       .close = close_file,

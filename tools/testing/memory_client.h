@@ -93,6 +93,7 @@ class MemoryFile final : public client::File {
 
   Result<uint64_t> size() override { return bytes_.size(); }
   Result<> preallocate(uint64_t) override { return MemoryClient::unsupported(); }
+  Result<uint64_t> shape(uint64_t, const std::string&) override { return MemoryClient::unsupported(); }
   Result<> flush() override { return {}; }
   Result<uint64_t> sync() override { return MemoryClient::unsupported(); }
   client::SharedHandle share() const override { return {}; }
