@@ -19,6 +19,12 @@
 
 extern struct ADIOI_Fns_struct ADIO_SLUICE_operations;
 
+// Memory of an exchange, kept from call to call: touching fresh memory costs more than the exchange itself.
+struct SluiceKept {
+  void* memory[6];
+  size_t room[6];
+};
+
 // What a driver's file keeps in fd->fs_ptr.
 struct SluiceState {
   const struct SluiceAbi* abi;
@@ -30,6 +36,7 @@ struct SluiceState {
   int shape_asked;      // for a chunk that fits the view: once for each open
   int plan_shown;       // whether the file's info tells of a collective access, and which answer
   enum SluicePlanReason shown_plan;
+  struct SluiceKept kept;
   const struct TypeMap* byte_map;  // for transfers at absolute offsets
   char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
   size_t hints_bytes;
@@ -104,6 +111,7 @@ struct SluiceMoved {
   int64_t done;
   int64_t exchanged;
 };
+void sluice_kept_free(struct SluiceKept* kept);
 // Collective. Every rank gets its own `*moved` and `*error`, which is not agreed on yet.
 void sluice_two_phase(ADIO_File fd, const struct SluiceDomains* domains, const struct SluiceRequest* request,
                       struct SluiceMoved* moved, struct SluiceError* error);

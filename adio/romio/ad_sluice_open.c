@@ -166,6 +166,7 @@ void sluice_state_free(ADIO_File fd) {
   fd->fs_ptr = NULL;
   sluice_type_map_release(state->view.filetype);
   sluice_type_map_release(state->byte_map);
+  sluice_kept_free(&state->kept);
   pthread_mutex_destroy(&state->mutex);
   free(state->hints);
   free(state);

@@ -501,6 +501,56 @@ static int run_round(struct Exchange* x, int64_t* next, int64_t* done, struct Sl
   return 0;
 }
 
+enum { kKept = 6, kMostKeptBytes = 64 << 20 };
+
+// The buffers of an exchange and their sizes, in the order in which they are kept.
+static void buffers_of(struct Exchange* x, void** memory[kKept], size_t* room[kKept]) {
+  struct Lists* lists[2] = {&x->mine, &x->theirs};
+  for (int i = 0; i < 2; i++) {
+    memory[2 * i] = (void**)&lists[i]->pieces;
+    room[2 * i] = &lists[i]->piece_room;
+    memory[2 * i + 1] = (void**)&lists[i]->bytes;
+    room[2 * i + 1] = &lists[i]->byte_room;
+  }
+  memory[4] = (void**)&x->window.data;
+  room[4] = &x->window.room;
+  memory[5] = (void**)&x->window.covered;
+  room[5] = &x->window.covered_room;
+}
+
+static void take_kept(struct Exchange* x, struct SluiceKept* kept) {
+  void** memory[kKept];
+  size_t* room[kKept];
+  buffers_of(x, memory, room);
+  for (int i = 0; i < kKept; i++) {
+    *memory[i] = kept->memory[i];
+    *room[i] = kept->room[i];
+  }
+  *kept = (struct SluiceKept){0};
+}
+
+static void keep(struct Exchange* x, struct SluiceKept* kept) {
+  void** memory[kKept];
+  size_t* room[kKept];
+  size_t bytes = 0;
+  buffers_of(x, memory, room);
+  for (int i = 0; i < kKept; i++) {
+    kept->memory[i] = *memory[i];
+    kept->room[i] = *room[i];
+    bytes += *room[i];
+  }
+  if (bytes > kMostKeptBytes) {
+    sluice_kept_free(kept);
+  }
+}
+
+void sluice_kept_free(struct SluiceKept* kept) {
+  for (int i = 0; i < kKept; i++) {
+    free(kept->memory[i]);
+  }
+  *kept = (struct SluiceKept){0};
+}
+
 static int start_exchange(struct Exchange* x, struct SluiceError* error) {
   const size_t ranks = (size_t)x->ranks;
   struct Lists* lists[2] = {&x->mine, &x->theirs};
@@ -538,11 +588,8 @@ static void end_exchange(struct Exchange* x) {
   for (int i = 0; i < 2; i++) {
     free(lists[i]->shares);
     free(lists[i]->turns);  // the counts are behind it
-    free(lists[i]->pieces);
-    free(lists[i]->bytes);
   }
-  free(x->window.data);
-  free(x->window.covered);
+  keep(x, &sluice_state(x->fd)->kept);
   sluice_batch_free(x->batch);
   MPI_Type_free(&x->piece_type);
 }
@@ -552,6 +599,7 @@ void sluice_two_phase(ADIO_File fd, const struct SluiceDomains* domains, const s
   struct Exchange x = {.fd = fd, .domains = domains, .request = request};
   MPI_Comm_rank(fd->comm, &x.rank);
   MPI_Comm_size(fd->comm, &x.ranks);
+  take_kept(&x, &sluice_state(fd)->kept);
   start_exchange(&x, error);
   if (sluice_agree(fd->comm, error) == 0) {
     int64_t next = 0;
