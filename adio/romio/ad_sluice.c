@@ -71,6 +71,7 @@ void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_
   struct SluiceState* state = sluice_state(fd);
   struct SluiceError error = {0};
   uint64_t bytes = 0;
+  sluice_queue_settle(fd);
   switch (flag) {
     case ADIO_FCNTL_GET_FSIZE:
       state->abi->size(state->file, &bytes, &error);
@@ -90,6 +91,7 @@ void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_
 
 int sluice_flush_all(ADIO_File fd, struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
+  sluice_queue_settle(fd);
   if (state->late_error.code != SLUICE_OK) {
     *error = state->late_error;
     state->late_error.code = SLUICE_OK;

@@ -19,12 +19,6 @@
 
 extern struct ADIOI_Fns_struct ADIO_SLUICE_operations;
 
-// Memory of an exchange, kept from call to call: touching fresh memory costs more than the exchange itself.
-struct SluiceKept {
-  void* memory[6];
-  size_t room[6];
-};
-
 // What a driver's file keeps in fd->fs_ptr.
 struct SluiceState {
   const struct SluiceAbi* abi;
@@ -36,14 +30,16 @@ struct SluiceState {
   int shape_asked;      // for a chunk that fits the view: once for each open
   int plan_shown;       // whether the file's info tells of a collective access, and which answer
   enum SluicePlanReason shown_plan;
-  struct SluiceKept kept;
   const struct TypeMap* byte_map;  // for transfers at absolute offsets
   char* hints;                     // rank 0's, as "name\0value\0...": the same on every rank
   size_t hints_bytes;
-  struct SluiceError open_error;     // found while hints were read, where ROMIO cannot report it
-  struct SluiceError pointer_error;  // of the shared file pointer; reported by the access that follows
-  struct SluiceError late_error;     // of a nonblocking collective write; the next sync or close reports it
-  pthread_mutex_t mutex;             // guards fd->fp_ind
+  struct SluiceError open_error;       // found while hints were read, where ROMIO cannot report it
+  struct SluiceError pointer_error;    // of the shared file pointer; reported by the access that follows
+  struct SluiceError late_error;       // of a nonblocking write; the next sync or close reports it
+  struct SluiceError late_read_error;  // of a nonblocking read that the program may not know; for the close
+  struct SluiceQueue* queue;           // accesses under way; NULL before the open and after the close
+  struct SluiceStarted* split;         // the split collective access under way
+  pthread_mutex_t mutex;               // guards fd->fp_ind
 };
 
 static inline struct SluiceState* sluice_state(ADIO_File fd) {
@@ -75,6 +71,7 @@ struct SluiceAccess {
 // An access taken apart: where it goes in the view, how many bytes, and what they are in memory.
 struct SluiceRequest {
   enum SluiceDirection direction;
+  int atomic;
   struct View view;
   int64_t position;
   int64_t bytes;  // 0 when there is nothing to do, or an error
@@ -83,8 +80,12 @@ struct SluiceRequest {
 };
 int sluice_prepare(ADIO_File fd, const struct SluiceAccess* access, struct SluiceRequest* request,
                    struct SluiceError* error);
+// Any thread.
 int sluice_carry_out(ADIO_File fd, const struct SluiceRequest* request, int64_t* done,
                      struct SluiceError* error);
+// Gives back what the preparation took. After a failure the pointer stands behind what was transferred.
+void sluice_end_access(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceRequest* request,
+                       int64_t done, const struct SluiceError* error);
 
 // The ranks that aggregate, into ROMIO's own places for them, at the open. Collective; the error is the same
 // on all ranks. By default every rank does; fewer (cb_nodes) are spread over the hosts, unless a
@@ -100,6 +101,8 @@ void sluice_plan_view_facts(ADIO_File fd);
 // with an error, take part all the same. Fills `domains` for two phases.
 enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* request,
                                   enum SluiceDirection direction, struct SluiceDomains* domains);
+// Whether the view is one for two phases: then sluice_plan decides. The same on all ranks, and local.
+int sluice_may_exchange(ADIO_File fd, enum SluiceDirection direction);
 // Collective: before the first collective write through a view of large blocks, asks for a chunk that holds
 // them, which the file takes while it is empty.
 void sluice_shape(ADIO_File fd, enum SluiceDirection direction);
@@ -111,7 +114,6 @@ struct SluiceMoved {
   int64_t done;
   int64_t exchanged;
 };
-void sluice_kept_free(struct SluiceKept* kept);
 // Collective. Every rank gets its own `*moved` and `*error`, which is not agreed on yet.
 void sluice_two_phase(ADIO_File fd, const struct SluiceDomains* domains, const struct SluiceRequest* request,
                       struct SluiceMoved* moved, struct SluiceError* error);
@@ -123,12 +125,28 @@ int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* do
 int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t* done,
                         struct SluiceError* error);
 
-// A finished request: its status counts `done` bytes.
-int sluice_completed_request(int64_t done, MPI_Request* request);
-// A request for a collective access whose local part is done: it finishes when all ranks have told their
-// outcome. Answers the local part's error code.
-int sluice_agreeing_request(ADIO_File fd, const struct SluiceAccess* access, int64_t done,
-                            const struct SluiceError* error, MPI_Request* request);
+// Starts an access that goes on while the program computes, and makes its request, whose status counts what
+// was transferred. Waits for no other rank. `*error` may hold an error of the arguments, and gets what the
+// start meets; its code is the answer. A collective access takes part all the same, and has a request.
+struct SluiceConversion;
+int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceConversion* conversion,
+                 int collective, struct SluiceError* error, MPI_Request* request);
+// The same for the split collective access. Collective: it is started on all ranks or on none.
+int sluice_split_begin(ADIO_File fd, const struct SluiceAccess* access,
+                       const struct SluiceConversion* conversion, struct SluiceError* error);
+// Collective. Answers an error code.
+int sluice_split_end(ADIO_File fd, MPI_Status* status);
+
+// Before this rank waits for others, who may wait for its part in accesses that were started: returns when
+// the bytes of its collective ones have moved, and their agreements are on their way.
+void sluice_start_agreements(void);
+
+// Collective, as a part of the open; answers an error code.
+int sluice_queue_open(ADIO_File fd);
+// Returns when every access that was started here has moved its bytes, or failed.
+void sluice_queue_settle(ADIO_File fd);
+// Collective, before the file is closed: returns when every access is over on all ranks.
+void sluice_queue_close(ADIO_File fd);
 
 // Collective: takes a view into use. The file keeps its old one when this fails.
 int sluice_set_view(ADIO_File fd, ADIO_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,

@@ -1,7 +1,8 @@
-// Reads and writes of Sluice files, all through sluice_transfer.
+// Reads and writes of Sluice files: blocking ones here, the others are started (ad_sluice_request.c).
 
 #include "adio/romio/ad_sluice.h"
 #include "adio/romio/errors.h"
+#include "adio/romio/external32.h"
 
 static const char kRead[] = "MPI_File_read";
 static const char kWrite[] = "MPI_File_write";
@@ -80,8 +81,8 @@ static int move_locked(ADIO_File fd, enum SluiceDirection direction, struct Walk
 int sluice_prepare(ADIO_File fd, const struct SluiceAccess* access, struct SluiceRequest* request,
                    struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
-  *request =
-      (struct SluiceRequest){.direction = access->direction, .buffer = access->buffer, .view = state->view};
+  *request = (struct SluiceRequest){
+      .direction = access->direction, .atomic = fd->atomicity, .buffer = access->buffer, .view = state->view};
   if (state->pointer_error.code != SLUICE_OK) {
     *error = state->pointer_error;
     state->pointer_error.code = SLUICE_OK;
@@ -113,16 +114,15 @@ int sluice_carry_out(ADIO_File fd, const struct SluiceRequest* request, int64_t*
   }
   sluice_walk_start(&walk, &request->view, request->position, request->memory, 0, request->buffer,
                     request->bytes, error);
-  if (fd->atomicity) {
+  if (request->atomic) {
     const struct SluiceExtent range = hull(&request->view, request->position, request->bytes);
     return move_locked(fd, request->direction, &walk, range, done, error);
   }
   return move_batches(sluice_state(fd), request->direction, &walk, done, error);
 }
 
-// After a failure the pointer stands behind what was transferred.
-static void finish(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceRequest* request,
-                   int64_t done, const struct SluiceError* error) {
+void sluice_end_access(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceRequest* request,
+                       int64_t done, const struct SluiceError* error) {
   if (error->code != SLUICE_OK && request->memory) {
     put_position(fd, access, request->position + done);
   }
@@ -136,7 +136,7 @@ int sluice_transfer(ADIO_File fd, const struct SluiceAccess* access, int64_t* do
   if (sluice_prepare(fd, access, &request, error) == 0) {
     sluice_carry_out(fd, &request, done, error);
   }
-  finish(fd, access, &request, *done, error);
+  sluice_end_access(fd, access, &request, *done, error);
   return error->code != SLUICE_OK ? -1 : 0;
 }
 
@@ -159,7 +159,8 @@ int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t
     sluice_carry_out(fd, &request, &moved.done, &own);
   }
   sluice_show_plan(fd, plan);
-  finish(fd, access, &request, moved.done, &own);
+  sluice_state(fd)->abi->count_plan(sluice_state(fd)->file, two_phase, (uint64_t)moved.exchanged);
+  sluice_end_access(fd, access, &request, moved.done, &own);
   *error = own;
   const int failed = sluice_agree(fd->comm, error);
   // Which ranks' bytes a rank that failed had to write is not known.
@@ -179,14 +180,8 @@ static void blocking(ADIO_File fd, const struct SluiceAccess* access, int collec
 static void nonblocking(ADIO_File fd, const struct SluiceAccess* access, int collective,
                         ADIO_Request* request, int* error_code) {
   struct SluiceError error = {0};
-  int64_t done;
-  sluice_transfer(fd, access, &done, &error);
-  if (collective) {
-    *error_code = sluice_agreeing_request(fd, access, done, &error, request);
-  } else {
-    *error_code = sluice_completed_request(done, request);
-    *error_code = error.code != SLUICE_OK ? sluice_error_code(access->where, &error) : *error_code;
-  }
+  const struct SluiceConversion none = {0};
+  *error_code = sluice_start(fd, access, &none, collective, &error, request);
 }
 
 void ADIOI_SLUICE_ReadContig(ADIO_File fd, void* buf, int count, MPI_Datatype datatype, int file_ptr_type,

@@ -138,15 +138,19 @@ void ADIOI_SLUICE_OpenColl(ADIO_File fd, int rank, int access_mode, int* error_c
   struct Opened opened = {0};
   fd->access_mode = access_mode;
   fd->blksize = 1 << 20;
+  *error_code = MPI_SUCCESS;
   if (open_together(fd, rank, &opened) == 0 && start_shared_pointer(fd, rank, &opened.error) == 0) {
+    *error_code = sluice_queue_open(fd);
+  }
+  if (opened.error.code == SLUICE_OK && *error_code == MPI_SUCCESS) {
     show_hints(fd, opened.hints);
     sluice_settle_hints(fd);
     fd->is_open = 1;
-  } else {
-    undo_open(fd, rank);
-    sluice_state_free(fd);
+    return;
   }
-  *error_code = sluice_error_code(kOpen, &opened.error);
+  undo_open(fd, rank);
+  sluice_state_free(fd);
+  *error_code = opened.error.code == SLUICE_OK ? *error_code : sluice_error_code(kOpen, &opened.error);
 }
 
 // ROMIO opens a file alone only when it put the open off, which this driver does not let it do.
@@ -166,7 +170,6 @@ void sluice_state_free(ADIO_File fd) {
   fd->fs_ptr = NULL;
   sluice_type_map_release(state->view.filetype);
   sluice_type_map_release(state->byte_map);
-  sluice_kept_free(&state->kept);
   pthread_mutex_destroy(&state->mutex);
   free(state->hints);
   free(state);
@@ -181,6 +184,7 @@ void ADIOI_SLUICE_Close(ADIO_File fd, int* error_code) {
     return;  // MPI_File_close did it already, to report its errors in time
   }
   MPI_Comm_rank(fd->comm, &rank);
+  sluice_queue_close(fd);
   const int writable = !(fd->access_mode & ADIO_RDONLY);
   // When one rank's writes did not arrive, nobody's are committed.
   const int commit = sluice_flush_all(fd, &error) == 0 && writable;
@@ -197,6 +201,9 @@ void ADIOI_SLUICE_Close(ADIO_File fd, int* error_code) {
     state->abi->close(state->file, 0, &ignored);
   }
   state->file = NULL;
+  if (error.code == SLUICE_OK) {
+    error = state->late_read_error;
+  }
   sluice_state_free(fd);
   *error_code = sluice_error_code("MPI_File_close", &error);
 }

@@ -32,14 +32,24 @@ static enum SluiceCollective collective_hint(const ADIO_File fd, enum SluiceDire
                                       : SLUICE_CB_AUTOMATIC;
 }
 
-enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* request,
-                                  enum SluiceDirection direction, struct SluiceDomains* domains) {
+static struct SluicePlanFacts facts_of(const ADIO_File fd, enum SluiceDirection direction) {
   const struct SluiceState* state = sluice_state(fd);
   struct SluicePlanFacts facts = {.atomic = fd->atomicity,
                                   .hint = collective_hint(fd, direction),
                                   .ordered = state->ordered,
                                   .piece_bytes = state->piece_bytes};
   MPI_Comm_size(fd->comm, &facts.ranks);
+  return facts;
+}
+
+int sluice_may_exchange(ADIO_File fd, enum SluiceDirection direction) {
+  const struct SluicePlanFacts facts = facts_of(fd, direction);
+  return sluice_plan_is_two_phase(sluice_plan_view(&facts));
+}
+
+enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* request,
+                                  enum SluiceDirection direction, struct SluiceDomains* domains) {
+  const struct SluicePlanFacts facts = facts_of(fd, direction);
   const enum SluicePlanReason reason = sluice_plan_view(&facts);
   if (!sluice_plan_is_two_phase(reason)) {
     return reason;

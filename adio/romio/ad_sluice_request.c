@@ -1,29 +1,69 @@
-// Requests of nonblocking accesses. The data has moved when they are made; what may be left is to hear of the
-// other ranks.
+// Accesses that move their bytes while the program computes: those of nonblocking calls and of split
+// collectives. A worker thread of the file carries them out in the order of their calls. MPI is called by the
+// program's threads only: when the program tests or waits, they start the agreement of a collective access
+// whose bytes have moved here. The agreements of a file have a communicator of their own and are started in
+// the order of the calls, so that the ranks may test in any order. Whoever tests or waits for one access
+// starts the agreements of all, and a collective call of Sluice's does so before it waits for other ranks. A
+// rank that does neither holds up those that wait, as with the stock library.
 //
-// A rank's own error is the answer of the call that made the request. Another rank's comes when the request
-// finishes: to the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the program left
-// MPI_COMM_WORLD with MPI_ERRORS_ARE_FATAL, which libmpich applies to any request: errors of files do not end
-// programs. Because it may be overlooked there, the next sync or close reports it once more and commits
-// nothing.
+// An error that the call itself finds is its answer. One that comes later, or another rank's, comes when the
+// request finishes: to the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the
+// program left MPI_COMM_WORLD with MPI_ERRORS_ARE_FATAL, which libmpich applies to any request: errors of
+// files do not end programs. Because it may be overlooked there, the next sync or close reports a failed
+// write once more and commits nothing, and the close a failed read.
 
+#include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "adio/romio/ad_sluice.h"
 #include "adio/romio/errors.h"
+#include "adio/romio/external32.h"
+#include "adio/romio/worker.h"
 
-struct Pending {
-  MPI_File file;
-  MPI_Request self;
-  MPI_Request agreement;  // MPI_REQUEST_NULL when it is over
+struct SluiceStarted {
+  struct SluiceWork work;  // first, so that the worker's handle on it is one on the access
+  ADIO_File file;
+  struct SluiceStarted* before;  // on the same file, by their calls
+  struct SluiceStarted* after;
+  struct SluiceStarted* next_to_agree;
   const char* where;
-  enum SluiceDirection direction;
+  MPI_Request self;  // MPI_REQUEST_NULL: of a split collective access
+  int collective;
+  struct SluiceRequest request;
+  struct SluiceConversion conversion;
+  int references;     // atomic: the queue's, and the request's or the split access's
+  int given_up;       // atomic: the program freed its request
+  uint64_t asked_ns;  // when the program last tested in vain
+  // With the mutex:
+  int moved;      // this rank's part is over
+  int agreeing;   // the agreement was started
+  int concluded;  // somebody has taken it on to tell the program
+  MPI_Request agreement;
+  int64_t done;
   struct SluiceError error;
   int32_t mine;
   int32_t worst;
+  // Of whoever concludes it:
+  int told;   // the program knows the error
+  int noted;  // a sync or close will tell it
   int error_code;
-  int64_t done;
 };
+
+struct SluiceQueue {
+  MPI_Comm agreements;
+  struct SluiceWorker* worker;  // from the first access on
+  struct SluiceStarted* first;
+  struct SluiceStarted* last;
+  struct SluiceStarted* first_to_agree;  // collective, and its agreement not started yet
+  struct SluiceStarted* last_to_agree;
+  struct SluiceQueue* next;
+};
+
+// Guards the queues. A thread that has it calls no MPI function that waits.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t one_moved = PTHREAD_COND_INITIALIZER;
+static struct SluiceQueue* queues;  // of all open files
 
 static int errors_end_the_program(void) {
   MPI_Errhandler handler;
@@ -37,102 +77,430 @@ static int errors_end_the_program(void) {
   return fatal;
 }
 
-// What the program learns from Wait and Test.
-static int query(void* state, MPI_Status* status) {
-  struct Pending* pending = state;
-  MPI_Status_set_elements_x(status, MPI_BYTE, pending->done);
-  MPI_Status_set_cancelled(status, 0);
-  return pending->error_code != MPI_SUCCESS && errors_end_the_program() ? MPI_SUCCESS : pending->error_code;
+static void drop(struct SluiceStarted* started) {
+  if (__atomic_sub_fetch(&started->references, 1, __ATOMIC_ACQ_REL) == 0) {
+    free(started);
+  }
 }
 
+// --- with the mutex ---
+
+static void start_agreements(void) {
+  for (struct SluiceQueue* queue = queues; queue; queue = queue->next) {
+    while (queue->first_to_agree && queue->first_to_agree->moved) {
+      struct SluiceStarted* started = queue->first_to_agree;
+      started->mine = started->error.code;
+      started->agreeing = 1;
+      if (MPI_Iallreduce(&started->mine, &started->worst, 1, MPI_INT32_T, MPI_MAX, queue->agreements,
+                         &started->agreement) != MPI_SUCCESS) {
+        started->agreement = MPI_REQUEST_NULL;
+        started->worst = SLUICE_INTERNAL;
+      }
+      queue->first_to_agree = started->next_to_agree;
+    }
+  }
+}
+
+static int is_over(struct SluiceStarted* started) {
+  int over = started->moved && (!started->collective || started->agreeing);
+  if (over && started->agreement != MPI_REQUEST_NULL &&
+      MPI_Test(&started->agreement, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+    started->agreement = MPI_REQUEST_NULL;
+    started->worst = SLUICE_INTERNAL;
+    over = 1;
+  }
+  return over;
+}
+
+static void append(struct SluiceQueue* queue, struct SluiceStarted* started) {
+  started->before = queue->last;
+  *(queue->last ? &queue->last->after : &queue->first) = started;
+  queue->last = started;
+  if (started->collective) {
+    *(queue->first_to_agree ? &queue->last_to_agree->next_to_agree : &queue->first_to_agree) = started;
+    queue->last_to_agree = started;
+  }
+}
+
+// Takes an access that is over out of its queue. Answers 1 to the one who shall conclude it.
+static int claim(struct SluiceQueue* queue, struct SluiceStarted* started) {
+  if (started->concluded || !is_over(started)) {
+    return 0;
+  }
+  started->concluded = 1;
+  *(started->before ? &started->before->after : &queue->first) = started->after;
+  *(started->after ? &started->after->before : &queue->last) = started->before;
+  return 1;
+}
+
+static int all_moved(const struct SluiceQueue* queue) {
+  const struct SluiceStarted* at = queue->first;
+  while (at && at->moved) {
+    at = at->after;
+  }
+  return !at;
+}
+
+// Claims it, or sleeps until some access has moved its bytes, or for a moment, so that what others wait for
+// goes on meanwhile.
+static int claim_or_wait(struct SluiceQueue* queue, struct SluiceStarted* started) {
+  enum { kMomentNs = 1000 * 1000, kSecondNs = 1000 * 1000 * 1000 };
+  start_agreements();
+  if (claim(queue, started)) {
+    return 1;
+  }
+  if (!started->moved) {
+    for (struct SluiceQueue* other = queues; other; other = other->next) {
+      if (other->first && other->first->agreeing) {
+        is_over(other->first);
+      }
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += kMomentNs;
+    until.tv_sec += until.tv_nsec / kSecondNs;
+    until.tv_nsec %= kSecondNs;
+    pthread_cond_timedwait(&one_moved, &mutex, &until);
+  } else {
+    pthread_mutex_unlock(&mutex);
+    sched_yield();
+    pthread_mutex_lock(&mutex);
+  }
+  return 0;
+}
+
+// --- the worker's part ---
+
+static void carry_out(struct SluiceWork* work) {
+  struct SluiceStarted* started = (struct SluiceStarted*)work;
+  struct SluiceError error = {0};
+  int64_t done = 0;
+  sluice_carry_out(started->file, &started->request, &done, &error);
+  pthread_mutex_lock(&mutex);
+  started->done = done;
+  started->error = error;
+  started->moved = 1;
+  pthread_cond_broadcast(&one_moved);
+  pthread_mutex_unlock(&mutex);
+}
+
+// --- the end of an access ---
+
+static void note_for_later(struct SluiceStarted* started) {
+  struct SluiceState* state = sluice_state(started->file);
+  if (!started->noted) {
+    started->noted = 1;
+    *(started->request.direction == SLUICE_TO_FILE ? &state->late_error : &state->late_read_error) =
+        started->error;
+  }
+}
+
+// The claimer's, without the mutex.
+static void conclude(struct SluiceStarted* started) {
+  const int worst = started->collective ? started->worst : started->error.code;
+  sluice_convert_back(&started->conversion, started->done);
+  sluice_type_map_release(started->request.memory);
+  started->request.memory = NULL;
+  if (worst != SLUICE_OK) {
+    const int own = started->error.code != SLUICE_OK;
+    if (!own) {
+      sluice_fail(&started->error, worst,
+                  "another rank failed in this collective access; its own error says why");
+    }
+    started->error_code = sluice_error_code(started->where, &started->error);
+    if (started->request.direction == SLUICE_TO_FILE || (own && !started->told && errors_end_the_program())) {
+      note_for_later(started);
+    }
+    if (!started->told) {
+      MPIO_Err_return_file(started->file, started->error_code);
+    }
+  }
+  if (started->self != MPI_REQUEST_NULL) {
+    MPI_Grequest_complete(started->self);
+  }
+  drop(started);
+}
+
+// --- what libmpich calls ---
+
+// What the program learns from Wait and Test.
+static int query(void* state, MPI_Status* status) {
+  struct SluiceStarted* started = state;
+  MPI_Status_set_elements_x(status, MPI_BYTE, started->done);
+  MPI_Status_set_cancelled(status, 0);
+  return started->error_code != MPI_SUCCESS && errors_end_the_program() ? MPI_SUCCESS : started->error_code;
+}
+
+// libmpich may have its lock here, so that ours is not to be waited for.
 static int release(void* state) {
-  free(state);
+  struct SluiceStarted* started = state;
+  __atomic_store_n(&started->given_up, 1, __ATOMIC_RELEASE);
+  drop(started);
   return MPI_SUCCESS;
 }
 
 static int cancel(void* state, int complete) {
-  (void)state, (void)complete;  // the data has moved: too late
+  (void)state, (void)complete;  // what was handed to the service cannot be taken back
   return MPI_SUCCESS;
 }
 
-static void conclude(struct Pending* pending) {
-  if (pending->worst != SLUICE_OK) {
-    const int own = pending->error.code != SLUICE_OK;
-    if (!own) {
-      sluice_fail(&pending->error, pending->worst,
-                  "another rank failed in this collective access; its own error says why");
-    }
-    pending->error_code = sluice_error_code(pending->where, &pending->error);
-    if (pending->direction == SLUICE_TO_FILE) {
-      sluice_state(pending->file)->late_error = pending->error;
-    }
-    if (!own) {
-      MPIO_Err_return_file(pending->file, pending->error_code);
-    }
-  }
-  MPI_Grequest_complete(pending->self);
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+// Does not wait, not even for the mutex. libmpich waits by calling this again and again: a program that does
+// nothing between two calls has a processor to spare for the worker.
 static int poll(void* state, MPI_Status* status) {
+  enum { kIdleNs = 20 * 1000 };
   (void)status;
-  struct Pending* pending = state;
-  int over = 0;
-  if (pending->agreement != MPI_REQUEST_NULL) {
-    MPI_Test(&pending->agreement, &over, MPI_STATUS_IGNORE);
+  struct SluiceStarted* started = state;
+  if (pthread_mutex_trylock(&mutex) == 0) {
+    int mine = 0;
+    if (!started->concluded) {  // else the file may be closed
+      start_agreements();
+      mine = claim(sluice_state(started->file)->queue, started);
+    }
+    const int over = started->concluded;
+    pthread_mutex_unlock(&mutex);
+    if (mine) {
+      conclude(started);
+    }
     if (over) {
-      conclude(pending);
+      return MPI_SUCCESS;
     }
   }
+  if (now_ns() - started->asked_ns < kIdleNs) {
+    sched_yield();
+  }
+  started->asked_ns = now_ns();
   return MPI_SUCCESS;
+}
+
+static void wait_until_concluded(struct SluiceStarted* started) {
+  int mine = 0;
+  pthread_mutex_lock(&mutex);
+  while (!started->concluded && !mine) {
+    mine = claim_or_wait(sluice_state(started->file)->queue, started);
+  }
+  pthread_mutex_unlock(&mutex);
+  if (mine) {
+    conclude(started);
+  }
 }
 
 static int wait_for(int count, void** states, double timeout, MPI_Status* status) {
   (void)timeout, (void)status;
   for (int i = 0; i < count; i++) {
-    struct Pending* pending = states[i];
-    if (pending->agreement != MPI_REQUEST_NULL) {
-      MPI_Wait(&pending->agreement, MPI_STATUS_IGNORE);
-      conclude(pending);
-    }
+    wait_until_concluded(states[i]);
   }
   return MPI_SUCCESS;
 }
 
-int sluice_completed_request(int64_t done, MPI_Request* request) {
-  struct Pending* pending = calloc(1, sizeof *pending);
-  if (!pending) {
-    return MPI_ERR_NO_MEM;
-  }
-  pending->agreement = MPI_REQUEST_NULL;
-  pending->done = done;
-  const int failed = MPI_Grequest_start(query, release, cancel, pending, request);
-  if (failed != MPI_SUCCESS) {
-    free(pending);
-    return failed;
-  }
-  return MPI_Grequest_complete(*request);
+// --- the start of an access ---
+
+// Concludes those at the head of the queue that the program has given up.
+static void reap(struct SluiceQueue* queue) {
+  struct SluiceStarted* first;
+  do {
+    pthread_mutex_lock(&mutex);
+    first = queue->first;
+    if (first && (!__atomic_load_n(&first->given_up, __ATOMIC_ACQUIRE) || !claim(queue, first))) {
+      first = NULL;
+    }
+    pthread_mutex_unlock(&mutex);
+    if (first) {
+      conclude(first);
+    }
+  } while (first);
 }
 
-int sluice_agreeing_request(ADIO_File fd, const struct SluiceAccess* access, int64_t done,
-                            const struct SluiceError* error, MPI_Request* request) {
-  struct Pending* pending = calloc(1, sizeof *pending);
-  if (!pending) {
+static void enqueue(struct SluiceStarted* started) {
+  struct SluiceQueue* queue = sluice_state(started->file)->queue;
+  struct SluiceWorker* worker = NULL;
+  reap(queue);
+  pthread_mutex_lock(&mutex);
+  started->moved = started->error.code != SLUICE_OK || started->request.bytes == 0;
+  const int moves = !started->moved;
+  append(queue, started);
+  if (moves) {
+    queue->worker = queue->worker ? queue->worker : sluice_worker_new();
+    worker = queue->worker;
+    // Within the mutex, so that the worker's order is the queue's.
+    if (worker) {
+      sluice_worker_add(worker, &started->work);
+    }
+  }
+  start_agreements();
+  pthread_mutex_unlock(&mutex);
+  if (moves && !worker) {
+    carry_out(&started->work);  // without a thread the call does the work
+  }
+}
+
+// NULL when memory ran out. Otherwise `*error` is the call's own.
+static struct SluiceStarted* prepare(ADIO_File fd, const struct SluiceAccess* access,
+                                     const struct SluiceConversion* conversion, int collective,
+                                     struct SluiceError* error) {
+  struct SluiceStarted* started = calloc(1, sizeof *started);
+  if (!started) {
+    return NULL;
+  }
+  *started = (struct SluiceStarted){.work.run = carry_out,
+                                    .file = fd,
+                                    .where = access->where,
+                                    .self = MPI_REQUEST_NULL,
+                                    .agreement = MPI_REQUEST_NULL,
+                                    .collective = collective,
+                                    .conversion = *conversion,
+                                    .request.direction = access->direction,
+                                    .references = 2};
+  if (error->code == SLUICE_OK && sluice_prepare(fd, access, &started->request, error)) {
+    sluice_end_access(fd, access, &started->request, 0, error);
+    started->request.memory = NULL;
+  }
+  started->error = *error;
+  started->told = error->code != SLUICE_OK;
+  return started;
+}
+
+static void discard(struct SluiceStarted* started) {
+  sluice_convert_back(&started->conversion, 0);
+  sluice_type_map_release(started->request.memory);
+  free(started);
+}
+
+int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceConversion* conversion,
+                 int collective, struct SluiceError* error, MPI_Request* request) {
+  *request = MPI_REQUEST_NULL;
+  struct SluiceStarted* started = prepare(fd, access, conversion, collective, error);
+  if (!started) {
     return MPI_ERR_NO_MEM;
   }
-  *pending = (struct Pending){.file = fd,
-                              .agreement = MPI_REQUEST_NULL,
-                              .where = access->where,
-                              .direction = access->direction,
-                              .error = *error,
-                              .mine = error->code,
-                              .done = done};
-  int failed = MPIX_Grequest_start(query, release, cancel, poll, wait_for, pending, &pending->self);
+  if (error->code != SLUICE_OK && !collective) {
+    discard(started);
+    return sluice_error_code(access->where, error);
+  }
+  const int failed = MPIX_Grequest_start(query, release, cancel, poll, wait_for, started, &started->self);
   if (failed != MPI_SUCCESS) {
-    free(pending);
+    discard(started);
     return failed;
   }
-  *request = pending->self;
-  failed =
-      MPI_Iallreduce(&pending->mine, &pending->worst, 1, MPI_INT32_T, MPI_MAX, fd->comm, &pending->agreement);
-  return failed != MPI_SUCCESS ? failed : sluice_error_code(access->where, error);
+  *request = started->self;
+  enqueue(started);
+  return sluice_error_code(access->where, error);
+}
+
+int sluice_split_begin(ADIO_File fd, const struct SluiceAccess* access,
+                       const struct SluiceConversion* conversion, struct SluiceError* error) {
+  struct SluiceStarted* started = prepare(fd, access, conversion, 1, error);
+  if (!started) {
+    sluice_fail(error, SLUICE_INTERNAL, "out of memory for an access to %.200s", fd->filename);
+  }
+  if (sluice_agree(fd->comm, error)) {
+    if (started) {
+      discard(started);
+    }
+    return -1;
+  }
+  sluice_state(fd)->split = started;
+  enqueue(started);
+  return 0;
+}
+
+int sluice_split_end(ADIO_File fd, MPI_Status* status) {
+  struct SluiceStarted* started = sluice_state(fd)->split;
+  sluice_state(fd)->split = NULL;
+  started->told = started->noted = 1;  // now
+  wait_until_concluded(started);
+  MPIR_Status_set_bytes(status, MPI_BYTE, started->done);
+  const int error_code = started->error_code;
+  drop(started);
+  return error_code;
+}
+
+void sluice_start_agreements(void) {
+  pthread_mutex_lock(&mutex);
+  start_agreements();
+  for (const struct SluiceQueue* queue = queues; queue;) {
+    if (queue->first_to_agree) {
+      pthread_cond_wait(&one_moved, &mutex);
+      start_agreements();
+      queue = queues;
+    } else {
+      queue = queue->next;
+    }
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+// --- of a whole file ---
+
+int sluice_queue_open(ADIO_File fd) {
+  struct SluiceQueue* queue = calloc(1, sizeof *queue);
+  const int failed = queue ? MPI_Comm_dup(fd->comm, &queue->agreements) : MPI_ERR_NO_MEM;
+  if (failed != MPI_SUCCESS) {
+    free(queue);
+    return failed;
+  }
+  sluice_state(fd)->queue = queue;
+  pthread_mutex_lock(&mutex);
+  queue->next = queues;
+  queues = queue;
+  pthread_mutex_unlock(&mutex);
+  return MPI_SUCCESS;
+}
+
+void sluice_queue_settle(ADIO_File fd) {
+  const struct SluiceQueue* queue = sluice_state(fd)->queue;
+  if (!queue) {
+    return;
+  }
+  pthread_mutex_lock(&mutex);
+  while (!all_moved(queue)) {
+    pthread_cond_wait(&one_moved, &mutex);
+  }
+  for (struct SluiceStarted* at = queue->first; at; at = at->after) {
+    if (at->error.code != SLUICE_OK && at->request.direction == SLUICE_TO_FILE) {
+      note_for_later(at);
+    }
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+void sluice_queue_close(ADIO_File fd) {
+  struct SluiceState* state = sluice_state(fd);
+  struct SluiceQueue* queue = state->queue;
+  if (!queue) {
+    return;
+  }
+  pthread_mutex_lock(&mutex);
+  while (queue->first) {
+    struct SluiceStarted* started = queue->first;
+    if (!claim_or_wait(queue, started)) {
+      continue;
+    }
+    pthread_mutex_unlock(&mutex);
+    if (started->error.code != SLUICE_OK) {
+      note_for_later(started);
+    }
+    started->told = 1;  // by the close
+    conclude(started);
+    pthread_mutex_lock(&mutex);
+  }
+  struct SluiceQueue** link = &queues;
+  while (*link != queue) {
+    link = &(*link)->next;
+  }
+  *link = queue->next;
+  pthread_mutex_unlock(&mutex);
+  if (state->split) {
+    drop(state->split);
+    state->split = NULL;
+  }
+  sluice_worker_free(queue->worker);
+  MPI_Comm_free(&queue->agreements);
+  free(queue);
+  state->queue = NULL;
 }

@@ -8,6 +8,7 @@
 
 #define _GNU_SOURCE
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -501,10 +502,17 @@ static int run_round(struct Exchange* x, int64_t* next, int64_t* done, struct Sl
   return 0;
 }
 
-enum { kKept = 6, kMostKeptBytes = 64 << 20 };
+enum { kBuffers = 6, kMostKeptBytes = 32 << 20 };
+
+// The buffers of the exchange before, of whatever file: touching fresh memory costs more than an exchange.
+static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct Kept {
+  void* memory[kBuffers];
+  size_t room[kBuffers];
+} kept;
 
 // The buffers of an exchange and their sizes, in the order in which they are kept.
-static void buffers_of(struct Exchange* x, void** memory[kKept], size_t* room[kKept]) {
+static void buffers_of(struct Exchange* x, void** memory[kBuffers], size_t* room[kBuffers]) {
   struct Lists* lists[2] = {&x->mine, &x->theirs};
   for (int i = 0; i < 2; i++) {
     memory[2 * i] = (void**)&lists[i]->pieces;
@@ -518,37 +526,37 @@ static void buffers_of(struct Exchange* x, void** memory[kKept], size_t* room[kK
   room[5] = &x->window.covered_room;
 }
 
-static void take_kept(struct Exchange* x, struct SluiceKept* kept) {
-  void** memory[kKept];
-  size_t* room[kKept];
+// What is kept and what the exchange has change places.
+static void swap_kept(struct Exchange* x) {
+  void** memory[kBuffers];
+  size_t* room[kBuffers];
   buffers_of(x, memory, room);
-  for (int i = 0; i < kKept; i++) {
-    *memory[i] = kept->memory[i];
-    *room[i] = kept->room[i];
+  pthread_mutex_lock(&kept_mutex);
+  const struct Kept before = kept;
+  for (int i = 0; i < kBuffers; i++) {
+    kept.memory[i] = *memory[i];
+    kept.room[i] = *room[i];
+    *memory[i] = before.memory[i];
+    *room[i] = before.room[i];
   }
-  *kept = (struct SluiceKept){0};
+  pthread_mutex_unlock(&kept_mutex);
 }
 
-static void keep(struct Exchange* x, struct SluiceKept* kept) {
-  void** memory[kKept];
-  size_t* room[kKept];
+// One set of buffers is kept, unless it is large.
+static void give_back_buffers(struct Exchange* x) {
+  void** memory[kBuffers];
+  size_t* room[kBuffers];
   size_t bytes = 0;
   buffers_of(x, memory, room);
-  for (int i = 0; i < kKept; i++) {
-    kept->memory[i] = *memory[i];
-    kept->room[i] = *room[i];
+  for (int i = 0; i < kBuffers; i++) {
     bytes += *room[i];
   }
-  if (bytes > kMostKeptBytes) {
-    sluice_kept_free(kept);
+  if (bytes <= kMostKeptBytes) {
+    swap_kept(x);  // what another thread kept meanwhile comes here, and goes
   }
-}
-
-void sluice_kept_free(struct SluiceKept* kept) {
-  for (int i = 0; i < kKept; i++) {
-    free(kept->memory[i]);
+  for (int i = 0; i < kBuffers; i++) {
+    free(*memory[i]);
   }
-  *kept = (struct SluiceKept){0};
 }
 
 static int start_exchange(struct Exchange* x, struct SluiceError* error) {
@@ -589,7 +597,7 @@ static void end_exchange(struct Exchange* x) {
     free(lists[i]->shares);
     free(lists[i]->turns);  // the counts are behind it
   }
-  keep(x, &sluice_state(x->fd)->kept);
+  give_back_buffers(x);
   sluice_batch_free(x->batch);
   MPI_Type_free(&x->piece_type);
 }
@@ -599,7 +607,7 @@ void sluice_two_phase(ADIO_File fd, const struct SluiceDomains* domains, const s
   struct Exchange x = {.fd = fd, .domains = domains, .request = request};
   MPI_Comm_rank(fd->comm, &x.rank);
   MPI_Comm_size(fd->comm, &x.ranks);
-  take_kept(&x, &sluice_state(fd)->kept);
+  swap_kept(&x);
   start_exchange(&x, error);
   if (sluice_agree(fd->comm, error) == 0) {
     int64_t next = 0;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "adio/romio/ad_sluice.h"
+
 // Exported by libmpich and used by its own ROMIO. MPI_Add_error_code is no substitute: for a code of a
 // standard class libmpich then answers either the class or the text, not both. NULL in a libmpich without it:
 // codes are bare classes then.
@@ -78,6 +80,7 @@ int sluice_error_code(const char* where, const struct SluiceError* error) {
 
 int sluice_agree(MPI_Comm comm, struct SluiceError* error) {
   int rank, lowest;
+  sluice_start_agreements();
   MPI_Comm_rank(comm, &rank);
   const int mine = error->code == SLUICE_OK ? INT_MAX : rank;
   MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm);

@@ -19,6 +19,7 @@ internal=(ad_get_sh_fp.o:ADIO_Get_shared_fp ad_set_sh_fp.o:ADIO_Set_shared_fp ge
 whole=(open close delete set_view preallocate seek seek_shared get_position_shared
   read_all read_at_all write_all write_at_all read_ordered write_ordered
   read_all_begin read_at_all_begin write_all_begin write_at_all_begin read_ordered_begin write_ordered_begin
+  read_all_end read_at_all_end write_all_end write_at_all_end read_ordered_end write_ordered_end
   iread_all iread_at_all iwrite_all iwrite_at_all iread iread_at iread_shared iwrite iwrite_at iwrite_shared)
 # Functions of large counts, which ROMIO ends with an assertion when the count is large.
 large=(read read_at read_shared iread iread_at iread_shared write write_at write_shared iwrite iwrite_at iwrite_shared

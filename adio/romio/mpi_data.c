@@ -9,6 +9,7 @@
 
 #include "adio/romio/ad_sluice.h"
 #include "adio/romio/errors.h"
+#include "adio/romio/external32.h"
 #include "adio/romio/romio_names.h"
 #include "mpioimpl.h"
 
@@ -50,6 +51,19 @@ static int check_access(ADIO_File fd, const struct SluiceAccess* access, struct 
   return 0;
 }
 
+// Independent: gives the access its slot behind all earlier ones by the shared pointer.
+static int take_slot(ADIO_File fd, struct SluiceAccess* access, struct SluiceError* error) {
+  struct SluiceState* state = sluice_state(fd);
+  MPI_Count size;
+  MPI_Type_size_x(access->type, &size);
+  int64_t base = 0;
+  const int failed =
+      state->abi->counter_add(state->file, access->count * size / fd->etype_size, &base, error);
+  access->pointer = ADIO_EXPLICIT_OFFSET;
+  access->offset = base;
+  return failed;
+}
+
 // Collective: gives every rank its slot behind those of the lower ranks. The last rank knows the sum and
 // moves the pointer.
 static int order_by_rank(ADIO_File fd, struct SluiceAccess* access, struct SluiceError* error) {
@@ -80,122 +94,87 @@ static int order_by_rank(ADIO_File fd, struct SluiceAccess* access, struct Sluic
   return error->code == SLUICE_OK ? 0 : -1;
 }
 
-// The buffer as the file shall have it: itself, or in external32 a converted copy.
-static int convert(ADIO_File fd, struct SluiceAccess* access, void** copy, struct SluiceError* error) {
-  *copy = NULL;
-  if (!fd->is_external32 || access->count == 0) {
-    return 0;
+// Checks the access and finds its place and buffer. Collective when `together`: then the others take part
+// also when this rank's arguments are wrong.
+static void make_ready(MPI_File fh, int together, struct SluiceAccess* access,
+                       struct SluiceConversion* conversion, struct SluiceError* error) {
+  if (error->code == SLUICE_OK && check_access(fh, access, error) == 0) {
+    sluice_convert(fh, access, conversion, error);
   }
-  MPI_Aint size = 0;
-  int failed = MPI_SUCCESS;
-  if (access->count > INT_MAX) {
-    failed = MPI_ERR_COUNT;
-  } else if (access->direction == SLUICE_TO_FILE) {
-    failed = MPIU_external32_buffer_setup(access->buffer, (int)access->count, access->type, copy);
-  } else {
-    failed = MPIU_datatype_full_size(access->type, &size);
-    *copy = failed == MPI_SUCCESS ? ADIOI_Malloc((size_t)(size * access->count) + 1) : NULL;
-  }
-  if (failed != MPI_SUCCESS) {
-    return sluice_fail(error, SLUICE_UNSUPPORTED,
-                       "the buffer could not be converted to external32; use the native representation");
-  }
-  access->buffer = *copy;
-  return 0;
-}
-
-static void convert_back(const struct SluiceAccess* access, void* user_buffer, void* copy) {
-  if (copy) {
-    if (access->direction == SLUICE_FROM_FILE) {
-      MPIU_read_external32_conversion_fn(user_buffer, access->type, (int)access->count, copy);
-    }
-    ADIOI_Free(copy);
+  if (access->pointer == ADIO_SHARED && together) {
+    order_by_rank(fh, access, error);
+  } else if (access->pointer == ADIO_SHARED && error->code == SLUICE_OK) {
+    take_slot(fh, access, error);
   }
 }
 
 // Collective. The status is set also on failure: by what was transferred.
-static int run(ADIO_File fd, struct SluiceAccess access, MPI_Status* status, struct SluiceError* error) {
-  void* user_buffer = access.buffer;
-  void* copy = NULL;
+static int move_together(MPI_File fh, const struct SluiceAccess* access, struct SluiceConversion* conversion,
+                         MPI_Status* status, struct SluiceError* error) {
   int64_t done = 0;
-  if (error->code == SLUICE_OK && check_access(fd, &access, error) == 0) {
-    convert(fd, &access, &copy, error);
-  }
-  if (access.pointer != ADIO_SHARED || order_by_rank(fd, &access, error) == 0) {
-    sluice_transfer_all(fd, &access, &done, error);
-  }
-  convert_back(&access, user_buffer, copy);
+  sluice_start_agreements();  // it may wait for others before it agrees with them
+  sluice_transfer_all(fh, access, &done, error);
+  sluice_convert_back(conversion, done);
   MPIR_Status_set_bytes(status, MPI_BYTE, done);
-  return sluice_error_code(access.where, error);
+  return error->code == SLUICE_OK ? 0 : -1;
+}
+
+static int answer(MPI_File fh, const char* where, const struct SluiceError* error) {
+  return error->code == SLUICE_OK ? MPI_SUCCESS : MPIO_Err_return_file(fh, sluice_error_code(where, error));
 }
 
 static int collective(MPI_File fh, struct SluiceAccess access, MPI_Status* status) {
   struct SluiceError error = {0};
-  const int error_code = run(fh, access, status, &error);
-  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+  struct SluiceConversion conversion = {0};
+  make_ready(fh, 1, &access, &conversion, &error);
+  move_together(fh, &access, &conversion, status, &error);
+  return answer(fh, access.where, &error);
 }
 
-// The data has moved when this returns; what MPI_File_..._end answers is kept in the file, where ROMIO's end
-// finds it.
+// Goes on until the end. With two-phase I/O, in which the ranks need each other, the data has moved when this
+// returns; the status is kept in the file, where ROMIO's end finds it.
 static int begin(MPI_File fh, struct SluiceAccess access) {
   struct SluiceError error = {0};
+  struct SluiceConversion conversion = {0};
   if (fh->split_coll_count) {
     sluice_fail(&error, SLUICE_MPI_CLASS(MPI_ERR_IO),
                 "a split collective access of %.200s is not ended yet; only one may be open", fh->filename);
   }
-  const int error_code = run(fh, access, &fh->split_status, &error);
-  if (error_code != MPI_SUCCESS) {
-    return MPIO_Err_return_file(fh, error_code);
+  make_ready(fh, 1, &access, &conversion, &error);
+  if (sluice_may_exchange(fh, access.direction)) {
+    move_together(fh, &access, &conversion, &fh->split_status, &error);
+  } else {
+    sluice_split_begin(fh, &access, &conversion, &error);
   }
-  fh->split_coll_count = 1;
-  fh->split_datatype = access.type;
-  return MPI_SUCCESS;
+  if (error.code == SLUICE_OK) {
+    fh->split_coll_count = 1;
+    fh->split_datatype = access.type;
+  }
+  return answer(fh, access.where, &error);
 }
 
-// Independent: gives the access its slot behind all earlier ones by the shared pointer.
-static int take_slot(ADIO_File fd, struct SluiceAccess* access, struct SluiceError* error) {
-  struct SluiceState* state = sluice_state(fd);
-  MPI_Count size;
-  MPI_Type_size_x(access->type, &size);
-  int64_t base = 0;
-  const int failed =
-      state->abi->counter_add(state->file, access->count * size / fd->etype_size, &base, error);
-  access->pointer = ADIO_EXPLICIT_OFFSET;
-  access->offset = base;
-  return failed;
+static int end(MPI_File fh, MPI_Status* status) {
+  fh->split_coll_count = 0;
+  const int error_code = sluice_split_end(fh, status);
+  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
 }
 
-// Without the other ranks. The data has moved when this returns.
-static void move(MPI_File fh, struct SluiceAccess access, int64_t* done, struct SluiceError* error) {
-  void* user_buffer = access.buffer;
-  void* copy = NULL;
-  if (check_access(fh, &access, error) == 0 && convert(fh, &access, &copy, error) == 0 &&
-      (access.pointer != ADIO_SHARED || take_slot(fh, &access, error) == 0)) {
-    sluice_transfer(fh, &access, done, error);
-  }
-  convert_back(&access, user_buffer, copy);
+static int start_access(MPI_File fh, int together, struct SluiceAccess access, MPI_Request* request) {
+  struct SluiceError error = {0};
+  struct SluiceConversion conversion = {0};
+  make_ready(fh, 0, &access, &conversion, &error);
+  const int error_code = sluice_start(fh, &access, &conversion, together, &error, request);
+  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
 }
 
 // Independent.
 static int start_alone(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
-  struct SluiceError error = {0};
-  int64_t done = 0;
-  *request = MPI_REQUEST_NULL;
-  move(fh, access, &done, &error);
-  int error_code = sluice_error_code(access.where, &error);
-  if (error_code == MPI_SUCCESS) {
-    error_code = sluice_completed_request(done, request);
-  }
-  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+  return start_access(fh, 0, access, request);
 }
 
-// Collective. Does not wait for the other ranks: the request does.
+// Collective.
 static int start(MPI_File fh, struct SluiceAccess access, MPI_Request* request) {
-  struct SluiceError error = {0};
-  int64_t done = 0;
-  move(fh, access, &done, &error);
-  const int error_code = sluice_agreeing_request(fh, &access, done, &error, request);
-  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+  return start_access(fh, 1, access, request);
 }
 
 // ROMIO counts elements in an int; more of them are one element of a longer type. A nonblocking collective
@@ -278,6 +257,22 @@ SLUICE_EXPAND(read_ordered_begin, SLUICE_FROM_FILE, , SLUICE_ORDERED, SLUICE_BEG
 SLUICE_EXPAND(write_all_begin, SLUICE_TO_FILE, const, SLUICE_INDIVIDUAL, SLUICE_BEGIN)
 SLUICE_EXPAND(write_at_all_begin, SLUICE_TO_FILE, const, SLUICE_AT, SLUICE_BEGIN)
 SLUICE_EXPAND(write_ordered_begin, SLUICE_TO_FILE, const, SLUICE_ORDERED, SLUICE_BEGIN)
+
+// The end of a split access, of either kind: what two-phase I/O has moved is for ROMIO to end.
+#define SLUICE_END(name, mutability)                                                        \
+  SLUICE_MPI_ALIAS(File_##name)                                                             \
+  int romio_File_##name(MPI_File fh, mutability void* buf, MPI_Status* status);             \
+  int PMPI_File_##name(MPI_File fh, mutability void* buf, MPI_Status* status) {             \
+    return sluice_owns(fh) && sluice_state(fh)->split ? end(fh, status)                     \
+                                                      : romio_File_##name(fh, buf, status); \
+  }
+
+SLUICE_END(read_all_end, )
+SLUICE_END(read_at_all_end, )
+SLUICE_END(read_ordered_end, )
+SLUICE_END(write_all_end, const)
+SLUICE_END(write_at_all_end, const)
+SLUICE_END(write_ordered_end, const)
 
 SLUICE_EXPAND(iread_all, SLUICE_FROM_FILE, , SLUICE_INDIVIDUAL, SLUICE_REQUEST)
 SLUICE_EXPAND(iread_at_all, SLUICE_FROM_FILE, , SLUICE_AT, SLUICE_REQUEST)

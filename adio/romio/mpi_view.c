@@ -68,6 +68,7 @@ int PMPI_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Dat
   struct SluiceError error = {0};
   int external32 = 0;
   int error_code = MPI_SUCCESS;
+  sluice_queue_settle(fh);                      // they use the old view
   ADIOI_SLUICE_SetInfo(fh, info, &error_code);  // agreed on by all
   if (error_code != MPI_SUCCESS) {
     return MPIO_Err_return_file(fh, error_code);
@@ -115,6 +116,7 @@ int PMPI_File_preallocate(MPI_File fh, MPI_Offset size) {
 static int end_of_file(ADIO_File fd, MPI_Offset* etypes, struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
   uint64_t bytes = 0;
+  sluice_queue_settle(fd);
   if (state->abi->size(state->file, &bytes, error)) {
     return -1;
   }

@@ -55,16 +55,15 @@ static int agreed_class(int code) {
   return highest;
 }
 
-// The rank itself hears of it at once, the others when they wait, and all at the next sync.
+// All hear of it when they wait, and once more at the next sync.
 static void nonblocking_error_on_one_rank(MPI_File file) {
   const long long value = check_rank;
   MPI_Request request;
   MPI_Status status;
   for (int fatal = 0; fatal < 2; fatal++) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, fatal ? MPI_ERRORS_ARE_FATAL : MPI_ERRORS_RETURN);
-    int code = MPI_File_iwrite_all(file, &value, 8, MPI_BYTE, &request);
-    CHECK_EQ(check_class(code), check_rank == 1 ? MPI_ERR_NO_SPACE : MPI_SUCCESS);
-    code = MPI_Wait(&request, &status);
+    CHECK_OK(MPI_File_iwrite_all(file, &value, 8, MPI_BYTE, &request));
+    const int code = MPI_Wait(&request, &status);
     CHECK((code != MPI_SUCCESS) == !fatal, "MPI_Wait answers %d", code);
     CHECK_EQ(agreed_class(MPI_File_sync(file)), MPI_ERR_NO_SPACE);
     CHECK_OK(MPI_File_sync(file));
@@ -103,8 +102,8 @@ void case_06_error_on_one_rank(const char* prefix) {
   CHECK_EQ(agreed_class(code), MPI_ERR_NO_SPACE);
   code = MPI_File_write_ordered(file, &value, 8, MPI_BYTE, &status);
   CHECK_EQ(agreed_class(code), MPI_ERR_NO_SPACE);
-  code = MPI_File_write_all_begin(file, &value, 8, MPI_BYTE);
-  CHECK_EQ(agreed_class(code), MPI_ERR_NO_SPACE);
+  CHECK_OK(MPI_File_write_all_begin(file, &value, 8, MPI_BYTE));
+  CHECK_EQ(agreed_class(MPI_File_write_all_end(file, &value, &status)), MPI_ERR_NO_SPACE);
   nonblocking_error_on_one_rank(file);
   // The same in two phases, where rank 1 writes what others gave it.
   exchanged_error_on_one_rank(file);
@@ -113,6 +112,8 @@ void case_06_error_on_one_rank(const char* prefix) {
   CHECK_EQ(agreed_class(code), MPI_ERR_ARG);
   code = MPI_File_write_at_all(file, 0, &value, check_rank == 0 ? -1 : 0, MPI_BYTE, &status);
   CHECK_EQ(agreed_class(code), MPI_ERR_COUNT);
+  code = MPI_File_write_at_all_begin(file, check_rank == 1 ? -1 : 0, &value, 8, MPI_BYTE);
+  CHECK_EQ(agreed_class(code), MPI_ERR_ARG);
   case_remove(&file, path);
 }
 
