@@ -20,7 +20,9 @@ std::vector<HintRow> sluice_rows() {
        .least = 64 * kKiB,
        .most = 16 * kMiB,
        .default_value = "1 MiB",
-       .meaning = "bytes of one shard of a full stripe of a file when it is created",
+       .meaning =
+           "bytes of one shard of a full stripe of a file when it is created; when nobody says, a first "
+           "collective write through a view of larger blocks makes it hold one, up to 16 MiB",
        .aliases = {{"striping_unit", {}}},
        .setting = &HintSettings::chunk_bytes},
       {.name = "striping_factor",
