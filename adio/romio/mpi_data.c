@@ -112,7 +112,6 @@ static void make_ready(MPI_File fh, int together, struct SluiceAccess* access,
 static int move_together(MPI_File fh, const struct SluiceAccess* access, struct SluiceConversion* conversion,
                          MPI_Status* status, struct SluiceError* error) {
   int64_t done = 0;
-  sluice_start_agreements();  // it may wait for others before it agrees with them
   sluice_transfer_all(fh, access, &done, error);
   sluice_convert_back(conversion, done);
   MPIR_Status_set_bytes(status, MPI_BYTE, done);
