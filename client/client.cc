@@ -66,7 +66,7 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
         transport_(std::move(transport)),
         core_(
             *transport_, session_options(options_), [this] { return loop_.running(); },
-            [this](const std::function<bool()>& done) { (void)loop_.drive(done); },
+            [this](const std::function<bool()>& done) { return loop_.drive(done); },
             [this](const std::function<void()>& work) { return loop_.run_here(work); }),
         loop_(*transport_) {}
 

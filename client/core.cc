@@ -57,10 +57,7 @@ void Core::give_back(bool idle) {
 
 bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                               const std::function<bool()>& done) {
-  if (drive_) {
-    wait(lock, ready, done);
-    return done();
-  }
+  if (drive_) return drive(lock, done);
   constexpr auto kLook = std::chrono::milliseconds(500);
   while (!ready.wait_for(lock, kLook, done)) {
     if (!loop_runs_()) return done();
@@ -71,13 +68,18 @@ bool Core::wait_while_running(std::unique_lock<std::mutex>& lock, std::condition
 void Core::wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                 const std::function<bool()>& done) {
   if (!drive_) return ready.wait(lock, done);
+  (void)drive(lock, done);
+}
+
+bool Core::drive(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
   std::mutex& mutex = *lock.mutex();
   lock.unlock();
-  drive_([&] {
+  const bool seen = drive_([&] {
     const std::lock_guard again(mutex);
     return done();
   });
   lock.lock();
+  return seen || done();
 }
 
 }  // namespace sluice::client

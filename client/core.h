@@ -22,7 +22,7 @@ class Core {
   // `loop_runs`: false before the loop started and after it ended; a caller does not wait for a loop that
   // will not answer. `drive`: does the loop's work on the calling thread until the predicate holds, or the
   // loop ended. Without it the caller sleeps while another thread runs the loop.
-  using Drive = std::function<void(const std::function<bool()>&)>;
+  using Drive = std::function<bool(const std::function<bool()>&)>;
 
   // `run_here`: does a piece of the loop's work on the calling thread; false when it could not.
   using RunHere = std::function<bool(const std::function<void()>&)>;
@@ -55,7 +55,8 @@ class Core {
   // Does a piece of the loop's work and returns when it is done; kAborted when the loop ended before.
   Result<> on_loop(const std::function<void()>& work);
 
-  // False when the loop ended before.
+  // Until `done` was seen to hold: other threads may have changed that again. False when the loop ended
+  // before.
   bool wait_while_running(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
                           const std::function<bool()>& done);
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& ready,
@@ -112,6 +113,7 @@ class Core {
   void end_behind(size_t bytes) { behind_bytes_ -= bytes; }
 
  private:
+  bool drive(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   static constexpr size_t kMostBehindBytes = 96 * 1024;
   static bool fits_behind(size_t now, size_t more) { return now == 0 || now + more <= kMostBehindBytes; }
   Session::Options with_hooks(Session::Options options);

@@ -163,6 +163,30 @@ TEST_P(WriteBehindTest, any_number_of_small_writes_through_several_files_gets_th
   for (auto& writer : writers) writer.join();
 }
 
+TEST_P(WriteBehindTest, threads_that_write_while_others_read_the_same_file_do_not_end_their_waits) {
+  auto client = connect();
+  ASSERT_TRUE(client);
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, pattern(kBlock, 1)));
+  std::atomic<bool> over{false};
+  std::vector<std::thread> writers;
+  for (uint64_t t = 1; t <= 2; ++t) {
+    writers.emplace_back([&, t] {
+      while (!over) {
+        auto written = put(**file, t * kBlock, Bytes(3000, static_cast<std::byte>(t)));
+        ASSERT_TRUE(written) << written.error().message;
+      }
+    });
+  }
+  for (int i = 0; i < 2000; ++i) {
+    auto size = (*file)->size();  // waits for what has returned, as reads do
+    ASSERT_TRUE(size) << i << ": " << size.error().message;
+  }
+  over = true;
+  for (auto& writer : writers) writer.join();
+}
+
 TEST_P(LaneTest, writes_over_each_other_keep_their_order_through_kills_of_the_service) {
   auto client = connect();
   ASSERT_TRUE(client) << client.error().message;

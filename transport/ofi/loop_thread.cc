@@ -96,7 +96,9 @@ class LoopThread::Runner {
     if (done()) return true;
     ++drivers_;
     std::unique_lock lock(turn_mutex_);
-    while (!done() && running_ && !stopping_) {
+    // What was seen counts, also when it holds no more by the time that it is answered.
+    bool seen = false;
+    while (!(seen = seen || done()) && running_ && !stopping_) {
       if (turn_taken_) {
         if (background_has_turn_) transport_.post([] {});  // it waits for the network; here is somebody
         turn_changed_.wait_for(lock, kTurnPatience);
@@ -104,14 +106,14 @@ class LoopThread::Runner {
       }
       turn_taken_ = true;
       lock.unlock();
-      take_turns(done);
+      seen = take_turns(done);
       lock.lock();
       turn_taken_ = false;
       turn_changed_.notify_all();
     }
     driven_at_ = Steady::now();
     if (--drivers_ == 0) turn_changed_.notify_all();
-    return done();
+    return seen;
   }
 
   void stop() {
@@ -169,8 +171,8 @@ class LoopThread::Runner {
   // program is likely to come again, and each change of hands costs two wake-ups.
   static constexpr auto kQuiet = std::chrono::milliseconds(2);
 
-  // With the turn, without the mutex.
-  void take_turns(const std::function<bool()>& done) {
+  // With the turn, without the mutex. Answers whether it saw `done` hold.
+  bool take_turns(const std::function<bool()>& done) {
     auto busy_at = Steady::now();
     while (!stopping_) {
       const bool any = transport_.run_ready();
@@ -179,7 +181,7 @@ class LoopThread::Runner {
         const std::lock_guard lock(turn_mutex_);
         turn_changed_.notify_all();
       }
-      if (done()) return;
+      if (done()) return true;
       if (any) {
         busy_at = Steady::now();
       } else if (Steady::now() - busy_at < kLookAgain) {
@@ -189,6 +191,7 @@ class LoopThread::Runner {
         busy_at = Steady::now();
       }
     }
+    return false;
   }
 
   void run() {

@@ -29,7 +29,8 @@ class LoopThread {
   // Lends the loop to the calling thread until `done` holds: it does the loop's work itself, so that an
   // answer it waits for wakes no other thread first. Several may do so at once; they take turns, and all see
   // what any of them did. `done` is called on the calling thread, between pieces of the loop's work, and must
-  // be safe against other callers' turns. False when the loop ended first. Not from the loop's work itself.
+  // be safe against other callers' turns; it need hold for a moment only. False when the loop ended first.
+  // Not from the loop's work itself.
   bool drive(const std::function<bool()>& done);
   // Does `work` as a piece of the loop's work, on this thread, and what else is ready then. False when
   // another thread has the loop just now, or it ended: nothing was done.

@@ -246,6 +246,16 @@ TEST_P(Looped, a_caller_that_waits_does_the_loops_work_itself) {
   EXPECT_EQ(worker, std::this_thread::get_id());
 }
 
+TEST_P(Looped, what_a_caller_waited_for_counts_although_it_held_for_a_moment_only) {
+  auto transport = make();
+  LoopThread loop(*transport);
+  ASSERT_TRUE(loop.start());
+  std::atomic<int> looks = 0;
+  EXPECT_TRUE(loop.drive([&] { return ++looks == 3; }));
+  // Another look would have been a wait for ever.
+  EXPECT_EQ(looks, 3);
+}
+
 TEST_P(Looped, callers_take_turns_and_all_see_what_any_of_them_did) {
   auto transport = make();
   LoopThread loop(*transport);
