@@ -153,6 +153,7 @@ class LockCache {
   void tick();
 
   // The session is gone, and all its locks with it: acquires fail with kFenced, uses keep their stale token.
+  // Said before uses of that session end: an end may flush or give back, and the next session has no such lock.
   void session_lost();
   // The connection broke, but the session may live on: requests are kept back until resend().
   void suspend() { suspended_ = true; }

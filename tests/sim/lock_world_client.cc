@@ -111,11 +111,11 @@ void Client::welcome(const Packet& packet) {
 
 // The server gave us up: nothing of ours will be taken any more.
 void Client::lost() {
+  cache_->session_lost();
+  dirty_.clear();
+  flushes_.clear();
   for (const Reading& reading : std::exchange(reads_, {}) | std::views::values)
     world_.ledger.use_ends(number_, reading.file, reading.extent, false);
-  dirty_.clear();
-  const auto flushes = std::exchange(flushes_, {});
-  cache_->session_lost();
 }
 
 void Client::replay() {
