@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,7 +26,14 @@ struct BatchBuffer {
       span = copy;
     }
   }
+  BatchBuffer() = default;
   explicit BatchBuffer(Lane::Room place) : room(std::move(place)) {}
+  // Memory of its own.
+  explicit BatchBuffer(uint64_t bytes) : copy(bytes) { span = copy; }
+  // Where bytes are put.
+  std::byte* place() { return room ? room->mapping->at(room->offset) : span.data(); }
+  // Only the first `bytes` were put there.
+  void cut(uint64_t bytes) { span = span.first(std::min<size_t>(bytes, span.size())); }
   void gather(const Batch& batch) {
     MemoryCursor from(batch.memory);
     for (size_t done = 0; done < copy.size();) {
@@ -47,7 +55,6 @@ struct BatchBuffer {
   std::vector<std::byte> copy;
   std::span<std::byte> span;
   std::optional<Lane::Room> room;  // of a write that was put in place
-  bool behind = false;             // its write has returned: nobody waits
   uint64_t version = 0;            // of a read: the epoch that it met; 0: a transaction's
   uint64_t ahead = 0;              // of a read: bytes behind it whose places are asked for too
   bool placed = false;             // a read whose bytes are where the caller wants them

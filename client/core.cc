@@ -7,6 +7,7 @@ namespace sluice::client {
 // What the session calls runs on the loop, and so after the construction.
 Session::Options Core::with_hooks(Session::Options options) {
   options.on_revoke = [this](const wire::RevokeT& revoke) { locks.revoke(revoke); };
+  options.on_glimpse = [this](const wire::GlimpseT& glimpse) { locks.glimpse(glimpse); };
   options.on_new_boot = [this] { locks.service_restarted(); };
   options.on_fenced = [this] {
     locks.fenced();

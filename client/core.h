@@ -38,13 +38,14 @@ class Core {
       std::optional<Result<T>> outcome;
     };
     auto slot = std::make_shared<Slot>();
-    transport.post([slot, start = std::move(start)] {
+    const std::function<void()> begin = [slot, start = std::move(start)] {
       start([slot](Result<T> outcome) {
         const std::lock_guard lock(slot->mutex);
         slot->outcome.emplace(std::move(outcome));
         slot->ready.notify_all();
       });
-    });
+    };
+    if (!run_here_ || !run_here_(begin)) transport.post(begin);
     std::unique_lock lock(slot->mutex);
     if (!wait_while_running(lock, slot->ready, [&] { return slot->outcome.has_value(); })) {
       return fail(ErrorCode::kAborted, "the connection to the pool has ended");

@@ -87,6 +87,8 @@ std::string stats_line(const FileStats& stats) {
   std::string line = "sluice: " + stats.path + ": wrote ";
   line += direction_line(
       c.writes, {{"slab", &c.written_slab}, {"remote", &c.written_remote}, {"inline", &c.written_inline}});
+  if (const uint64_t gathered = c.gathered.requests.get(); gathered != 0)
+    line += ", " + number(gathered) + " gathered under locks";
   line += "; read " + direction_line(c.reads, {{"told before", &c.read_told},
                                                {"mapped", &c.read_mapped},
                                                {"remote", &c.read_remote},
@@ -119,6 +121,7 @@ std::string stats_json(const FileStats& stats, int pid) {
                       {"waited", {{"answers", wait_json(c.for_answers)}, {"room", wait_json(c.for_room)}}},
                       {"lock_mode", stats.settings.name()},
                       {"lock_reason", stats.settings.explain()}};
+  told["written"]["gathered"] = {{"requests", c.gathered.requests.get()}, {"bytes", c.gathered.bytes.get()}};
   if (stats.locks) told["locks"] = lock_json(*stats.locks);
   return told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

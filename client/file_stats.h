@@ -61,6 +61,7 @@ struct FileCounters {
   Tally written_slab;       // copied into the mapped hot tier
   Tally written_remote;     // fetched by the service (RMA)
   Tally written_inline;     // in the message
+  Tally gathered;           // of the accesses: kept under locks, and sent with others
   Tally read_told;          // out of the mapped hot tier, from places known before: without a message
   Tally read_mapped;        // out of the mapped hot tier, from places that an answer named
   Tally read_remote;        // put into our memory by the service (RMA)

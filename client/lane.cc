@@ -1,11 +1,9 @@
 #include "client/lane.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/checksum.h"
 #include "base/log.h"
-#include "base/stream_copy.h"
+#include "client/summed_copy.h"
 #include "protocol/lane_layout.h"
 
 namespace sluice::client {
@@ -61,6 +59,16 @@ std::optional<Lane::Room> Lane::add(const wire::LeasedT& leased, uint64_t bytes)
   return Room{mapping_, leased.grant, leased.offset, bytes};
 }
 
+void Lane::trim(Room& room, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t end = room.offset + protocol::slab_footprint(room.bytes);
+  room.bytes = bytes;
+  for (Grant& grant : grants_) {
+    // Unless more was taken behind it.
+    if (grant.number == room.grant && grant.at == end) grant.at = room.offset + protocol::slab_footprint(bytes);
+  }
+}
+
 void Lane::settle(const Room& room) {
   const std::lock_guard lock(mutex_);
   for (Grant& grant : grants_) {
@@ -70,28 +78,10 @@ void Lane::settle(const Room& room) {
 
 std::vector<uint32_t> Lane::fill(const Room& room, const Batch& batch) {
   room.mapping->make_present(room.offset, room.bytes);
-  std::byte* to = room.mapping->at(room.offset);
-  std::vector<uint32_t> sums;
-  sums.reserve(batch.bytes / kChecksumBlockBytes + 1);
+  SummedCopy copy(room.mapping->at(room.offset));
   MemoryCursor memory(batch.memory);
-  for (uint64_t done = 0; done < batch.bytes;) {
-    const uint64_t block = std::min<uint64_t>(kChecksumBlockBytes, batch.bytes - done);
-    auto from = memory.take(block);
-    if (from.size() == block) {
-      // The checksum first: it brings the bytes into the cache that the copy then takes them from.
-      sums.push_back(crc32c(from));
-      stream_copy(to + done, from.data(), block);
-    } else {
-      for (uint64_t copied = 0;; from = memory.take(block - copied)) {
-        std::memcpy(to + done + copied, from.data(), from.size());
-        copied += from.size();
-        if (copied == block) break;
-      }
-      sums.push_back(crc32c({to + done, block}));
-    }
-    done += block;
-  }
-  return sums;
+  copy.append(memory, batch.bytes);
+  return copy.finish();
 }
 
 std::vector<uint64_t> Lane::held() const {

@@ -51,6 +51,8 @@ class Lane {
   uint64_t wanted_bytes() const;
   // A new grant, and room in it; nothing when it is not in the mapped area.
   std::optional<Room> add(const wire::LeasedT& leased, uint64_t bytes);
+  // Only the first `bytes` of it are used.
+  void trim(Room& room, uint64_t bytes);
   // The write that filled it was answered, or will never be sent.
   void settle(const Room& room);
   // Copies a batch's bytes there; answers their block checksums.

@@ -23,12 +23,6 @@ class LoopClock final : public Clock {
   transport::Transport& transport_;
 };
 
-// Nothing is dirty here: a write under a lock ends when the service has acknowledged it.
-class NothingToFlush final : public lockmgr::LockFlusher {
- public:
-  void flush(ContainerId, Extent, std::function<void()> done) override { done(); }
-};
-
 lockmgr::ExtentAnswer from_wire(const wire::LockAnswer& told) {
   lockmgr::ExtentAnswer answer;
   answer.answer = static_cast<lockmgr::LockAnswer>(told.answer());
@@ -41,7 +35,7 @@ lockmgr::ExtentAnswer from_wire(const wire::LockAnswer& told) {
 
 }  // namespace
 
-class LockAgent::Impl final : public lockmgr::LockRequester {
+class LockAgent::Impl final : public lockmgr::LockRequester, public lockmgr::LockFlusher {
  public:
   // Larger than any window of lockahead, or the cache would give back what was just asked for.
   static constexpr size_t kMaxIdleLocks = 4 * kMaxLockaheadExtents;
@@ -49,7 +43,7 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   explicit Impl(Session& session)
       : session_(session),
         clock_(session.transport()),
-        cache_(clock_, *this, flusher_, {.max_idle_locks = kMaxIdleLocks, .max_idle_ms = 60'000}) {
+        cache_(clock_, *this, *this, {.max_idle_locks = kMaxIdleLocks, .max_idle_ms = 60'000}) {
     tick();
   }
   ~Impl() override {
@@ -117,6 +111,18 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
 
   void refused(ContainerId container, uint64_t lock) { lose(container, lockmgr::LockHandle(lock)); }
 
+  void glimpse(const wire::GlimpseT& glimpse) {
+    flush(ContainerId(glimpse.container), {Offset(glimpse.beyond), Offset(kMaxFileBytes)},
+          [this, alive = alive_, number = glimpse.number] {
+            if (!*alive) return;
+            protocol::Body body;
+            wire::GlimpsedT told;
+            told.number = number;
+            body.Set(std::move(told));
+            session_.tell(std::move(body));
+          });
+  }
+
   // Requests that were not answered are asked again by the session.
   void service_restarted() {
     for (const auto& replay : replays_) session_.remove(replay.get());
@@ -131,6 +137,22 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
   void fenced() {
     for (Held& held : held_) held.lost = held.done == nullptr;
     cache_.session_lost();
+  }
+
+  uint64_t covering(ContainerId container, const Extent& extent) const {
+    return cache_.covering(container, extent, lockmgr::LockMode::kPw).handle.value;
+  }
+
+  // --- LockFlusher ---
+  void flush(ContainerId container, Extent extent, std::function<void()> done) override {
+    const auto open = targets_.find(container);
+    const auto files = open == targets_.end() ? std::vector<LockTarget>() : open->second;
+    const auto left = std::make_shared<size_t>(files.size() + 1);
+    const auto one_less = [left, done = std::move(done)] {
+      if (--*left == 0) done();
+    };
+    for (const LockTarget& file : files) file.flush(extent, one_less);
+    one_less();
   }
 
   // --- LockRequester ---
@@ -311,7 +333,6 @@ class LockAgent::Impl final : public lockmgr::LockRequester {
 
   Session& session_;
   LoopClock clock_;
-  NothingToFlush flusher_;
   lockmgr::LockCache cache_;
   std::map<ContainerId, std::vector<LockTarget>> targets_;  // open files
   std::map<ContainerId, Waits> waits_;
@@ -368,6 +389,9 @@ void LockAgent::hold(ContainerId container, Extent extent, bool exclusive,
                      std::function<void(Result<uint64_t>)> done) {
   impl_->hold(container, extent, exclusive, std::move(done));
 }
+uint64_t LockAgent::covering(ContainerId container, const Extent& extent) const {
+  return impl_->covering(container, extent);
+}
 Result<> LockAgent::release(uint64_t held) {
   return impl_->release(held);
 }
@@ -376,6 +400,9 @@ void LockAgent::refused(ContainerId container, uint64_t lock) {
 }
 void LockAgent::revoke(const wire::RevokeT& revoke) {
   impl_->revoke(revoke);
+}
+void LockAgent::glimpse(const wire::GlimpseT& glimpse) {
+  impl_->glimpse(glimpse);
 }
 void LockAgent::service_restarted() {
   impl_->service_restarted();

@@ -24,6 +24,8 @@ struct LockTarget {
   uint64_t secret = 0;
   std::string path;
   LockSettings settings;
+  // Calls `done` when nothing that this file wrote under locks in the extent waits to be written back.
+  std::function<void(const Extent&, std::function<void()> done)> flush;
 };
 
 // While `hold` lives the lock is in use and not given back. `id` goes into the request; 0 without locks.
@@ -50,6 +52,9 @@ class LockAgent {
   // A lock that covers `extent`, from the cache or from the service, for one transfer.
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done);
 
+  // The lock that permits writing there, now; 0 when there is none.
+  uint64_t covering(ContainerId container, const Extent& extent) const;
+
   // A lock until release(), against other processes and against other such locks of this one. First come,
   // first served within the process.
   void hold(ContainerId container, Extent extent, bool exclusive, std::function<void(Result<uint64_t>)> done);
@@ -60,6 +65,7 @@ class LockAgent {
 
   // What the service says.
   void revoke(const wire::RevokeT& revoke);
+  void glimpse(const wire::GlimpseT& glimpse);
   // Has the locks replayed with the recovery of the files. Those that another took meanwhile are lost.
   void service_restarted();
   void fenced();

@@ -39,17 +39,27 @@ void ReadAhead::keep(std::shared_ptr<const Told> told, Extent extent, uint64_t n
   kept_ = Kept{std::move(told), all, now_ms, now_ms};
 }
 
+bool ReadAhead::covers(std::span<const Batch> plan) const {
+  if (!kept_) return false;
+  for (const Batch& batch : plan) {
+    for (const Extent& extent : batch.extents) {
+      if (!kept_->extent.contains(extent)) return false;
+    }
+  }
+  return true;
+}
+
+bool ReadAhead::has(std::span<const Batch> plan) const {
+  const std::lock_guard lock(mutex_);
+  return covers(plan);
+}
+
 std::optional<uint64_t> ReadAhead::serve(std::span<const Batch> plan, uint64_t now_ms) {
   std::shared_ptr<const Told> told;
   Offset begin;
   {
     const std::lock_guard lock(mutex_);
-    if (!kept_) return std::nullopt;
-    for (const Batch& batch : plan) {
-      for (const Extent& extent : batch.extents) {
-        if (!kept_->extent.contains(extent)) return std::nullopt;
-      }
-    }
+    if (!covers(plan)) return std::nullopt;
     if (!kept_->told->holds() || is_old(now_ms)) {
       retire();
       return std::nullopt;

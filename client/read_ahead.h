@@ -33,6 +33,8 @@ class ReadAhead {
   // What the service told of `extent` and of told->ahead() bytes behind it.
   void keep(std::shared_ptr<const Told> told, Extent extent, uint64_t now_ms);
 
+  // Whether all of the plan is kept; serve() looks whether that still stands.
+  bool has(std::span<const Batch> plan) const;
   // Reads the whole plan out of what is kept, when that holds all of it and still stands: its bytes. Nothing
   // otherwise, and then memory may have been written to.
   std::optional<uint64_t> serve(std::span<const Batch> plan, uint64_t now_ms);
@@ -50,6 +52,7 @@ class ReadAhead {
     uint64_t used_ms = 0;
     bool used = false;
   };
+  bool covers(std::span<const Batch> plan) const;  // with the mutex
   void retire();
   bool is_old(uint64_t now_ms) const { return now_ms > kept_->since_ms + kOldMs; }
 

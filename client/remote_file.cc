@@ -13,17 +13,33 @@
 #include "client/file_stats.h"
 #include "client/read_ahead.h"
 #include "client/transfer.h"
+#include "client/write_behind.h"
 
 namespace sluice::client {
 namespace {
 
-Extent bounds(const std::vector<Extent>& extents) {
+Extent bounds(std::span<const Extent> extents) {
   Extent all = extents.front();
   for (const Extent& extent : extents) {
     all.begin = std::min(all.begin, extent.begin);
     all.end = std::max(all.end, extent.end);
   }
   return all;
+}
+
+uint64_t total_bytes(std::span<const Extent> extents) {
+  uint64_t total = 0;
+  for (const Extent& extent : extents) total += extent.length().value;
+  return total;
+}
+
+// Where in the file the byte lies that comes behind the first `bytes` of these extents.
+uint64_t place_of(std::span<const Extent> extents, uint64_t bytes) {
+  for (const Extent& extent : extents) {
+    if (bytes < extent.length().value) return extent.begin.value + bytes;
+    bytes -= extent.length().value;
+  }
+  return kMaxFileBytes;
 }
 
 class RemoteFile final : public File, public Recoverable {
@@ -37,7 +53,11 @@ class RemoteFile final : public File, public Recoverable {
         owner_(asked.has_value()),
         asked_factor_(asked ? asked->striping_factor : 0),
         target_{ContainerId(handle_.container), handle_.handle, handle_.secret, opened_.path,
-                LockSettings::read(handle_.lock_mode).value_or(LockSettings{})} {}
+                LockSettings::read(handle_.lock_mode).value_or(LockSettings{}),
+                [this](const Extent& extent, std::function<void()> done) {
+                  behind_.flush(extent, std::move(done));
+                }},
+        behind_(core_, counters_, target_.container, opened_.chunk_bytes, links()) {}
 
   void start() {
     (void)core_.wait_for<bool>([this](auto done) {
@@ -66,13 +86,10 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> size() override {
     if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = settle_behind(); !settled) return fail(settled.error());
-    wire::SizeT ask;
-    ask.handle = handle_.handle;
-    ask.secret = handle_.secret;
-    auto told = ask_service<wire::SizeIsT>(std::move(ask));
-    if (!told) return fail(told.error());
-    return told->size;
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    auto told = ask_size(std::nullopt);
+    // Other sharers may have gathered writes beyond.
+    return told && gathers() ? ask_size(*told) : told;
   }
   Result<> resize(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/false); }
   Result<> preallocate(uint64_t size_bytes) override { return set_size(size_bytes, /*only_grow=*/true); }
@@ -81,7 +98,7 @@ class RemoteFile final : public File, public Recoverable {
   // since it was last started: then our recovery is behind us.
   Result<> flush() override {
     if (auto open = check_open(); !open) return open;
-    (void)settle_behind();
+    (void)behind_.settle();
     if (auto whole = check_whole(); !whole) return whole;
     auto heard = ask_service<wire::DoneT>(wire::RenewT{});
     if (!heard) return fail(heard.error());
@@ -90,7 +107,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> sync() override {
     if (auto open = check_open(); !open) return fail(open.error());
-    (void)settle_behind();
+    (void)behind_.settle();
     if (auto whole = check_whole(); !whole) return fail(whole.error());
     wire::SyncT ask;
     ask.handle = handle_.handle;
@@ -103,7 +120,7 @@ class RemoteFile final : public File, public Recoverable {
   Result<> close(bool commit) override {
     if (closed_.exchange(true))
       return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
-    (void)settle_behind();
+    (void)behind_.settle();
     wire::CloseT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -131,7 +148,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> shape(uint64_t chunk_bytes, const std::string& reason) override {
     if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     wire::ShapeT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -149,7 +166,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<uint64_t> lock(Extent extent, bool exclusive) override {
     if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     if (!extent.valid() || extent.empty())
       return fail(ErrorCode::kInvalidArgument, "a lock needs a valid extent that is not empty");
     return core_.wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
@@ -158,7 +175,7 @@ class RemoteFile final : public File, public Recoverable {
     });
   }
   Result<> unlock(uint64_t lock) override {
-    const auto settled = settle_behind();  // whoever gets the lock next sees what was written under it
+    const auto settled = behind_.settle();  // whoever gets the lock next sees what was written under it
     auto done = core_.wait_for<bool>([this, lock](std::function<void(Result<bool>)> told) {
       auto released = core_.locks.release(lock);
       if (!released) return told(fail(released.error()));
@@ -200,10 +217,14 @@ class RemoteFile final : public File, public Recoverable {
     return ask;
   }
   void lost(const Error& why) override {
+    behind_.lost();
     const std::lock_guard lock(lost_mutex_);
     lost_ = why;
   }
-  void room_is_wanted() override { release_pins(/*all=*/true); }
+  void room_is_wanted() override {
+    behind_.send_gathered(/*hurried=*/true);
+    release_pins(/*all=*/true);
+  }
 
  private:
   template <class T, class Question>
@@ -245,9 +266,20 @@ class RemoteFile final : public File, public Recoverable {
     return lost_;
   }
 
+  Result<uint64_t> ask_size(std::optional<uint64_t> look_beyond) {
+    wire::SizeT ask;
+    ask.look = look_beyond.has_value();
+    ask.beyond = look_beyond.value_or(0);
+    ask.handle = handle_.handle;
+    ask.secret = handle_.secret;
+    auto told = ask_service<wire::SizeIsT>(std::move(ask));
+    if (!told) return fail(told.error());
+    return told->size;
+  }
+
   Result<> set_size(uint64_t size_bytes, bool only_grow) {
     if (auto open = check_open(); !open) return open;
-    if (auto settled = settle_behind(); !settled) return settled;
+    if (auto settled = behind_.settle(); !settled) return settled;
     if (size_bytes > kMaxFileBytes) {
       return fail(ErrorCode::kTooLarge, "a file of " + std::to_string(size_bytes) +
                                             " bytes is beyond the largest, " + std::to_string(kMaxFileBytes));
@@ -264,7 +296,7 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<int64_t> counter(wire::CounterOp op, int64_t value) {
     if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     wire::CounterT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -280,18 +312,37 @@ class RemoteFile final : public File, public Recoverable {
     if (auto open = check_open(); !open) return fail(open.error());
     auto plan = plan_batches(extents, memory, {});
     if (!plan) return fail(plan.error());
-    if (writing) expect_locks(*plan);
-    if (writing && may_write_behind()) return write_behind(std::move(*plan));
-    if (auto settled = settle_behind(); !settled) return fail(settled.error());
-    if (!writing && !target_.settings.takes_locks()) {
-      if (const auto bytes = read_told(*plan)) return *bytes;
-    }
+    if (writing) return write_plan(std::move(*plan));
+    // What this process wrote goes before what it reads.
+    if (auto settled = target_.settings.takes_locks() && !plan->empty() ? behind_.settle(bounds(extents))
+                                                                         : behind_.settle();
+        !settled)
+      return fail(settled.error());
+    if (const auto bytes = read_told(*plan)) return *bytes;
+    auto bytes = read_plan(*plan);
+    if (!bytes || !gathers() || *bytes == total_bytes(extents)) return bytes;
+    // The end of the file may be farther on than the service knows.
+    const auto end = size();
+    if (!end) return fail(end.error());
+    return *end > place_of(extents, *bytes) ? read_plan(*plan) : bytes;
+  }
+
+  Result<uint64_t> read_plan(const std::vector<Batch>& plan) {
     // A commit by others between two requests of one read would mix versions.
     for (int attempts = kReadAttempts;; --attempts) {
       std::set<uint64_t> versions;
-      auto bytes = carry_out(*plan, writing, versions);
+      auto bytes = carry_out(plan, /*writing=*/false, versions);
       if (!bytes || versions.size() <= 1 || attempts <= 1) return bytes;
     }
+  }
+
+  Result<uint64_t> write_plan(std::vector<Batch> plan) {
+    expect_locks(plan);
+    if (may_gather(plan)) return gather(plan.front());
+    if (may_write_behind()) return write_behind(std::move(plan));
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    std::set<uint64_t> versions;
+    return carry_out(plan, /*writing=*/true, versions);
   }
 
   // `versions`: those that the requests of a read met.
@@ -337,114 +388,95 @@ class RemoteFile final : public File, public Recoverable {
     return transfer.bytes();
   }
 
-  // --- writing behind the caller's back ---
-  // The bytes are in the hot tier, in a grant that outlives the service; that they are there is said, and the
-  // caller need not wait until it was heard. When the service is lost meanwhile, it is said again. What fails
-  // is told by the next call, and by every flush, sync and close until then.
-  struct Behind {
-    Batch batch;
-    BatchBuffer buffer;
-    std::vector<uint32_t> sums;
-    size_t message_bytes = 0;
-  };
-  static constexpr size_t kMostBehind = 64;
+  // --- writing behind the caller's back (client/write_behind.h) ---
+  WriteBehind::Links links() {
+    return {[this](const WriteBehind::Write& write, bool hurried, const Finished& answered) {
+              say_write({write.batch, write.buffer, write.sums, write.locks, hurried}, answered);
+            },
+            [this](uint64_t bytes) { return room_to_gather(bytes); },
+            [this](const Error& why) { note_failed_write(why); }};
+  }
 
-  // Not under locks: a write whose lock is lost is said again under another, and would then lie over those
-  // that the caller made after it.
-  bool may_write_behind() const {
-    return core_.lane.usable() && core_.lane.records_at_once() && !target_.settings.takes_locks() &&
+  // Whether writes may be gathered: under locks that keep out whoever would have to see them. Members of a
+  // group are let in.
+  bool gathers() const {
+    return target_.settings.takes_locks() && target_.settings.policy != lockmgr::LockPolicy::kGroup;
+  }
+  bool may_gather(const std::vector<Batch>& plan) const {
+    return gathers() && plan.size() == 1 && plan.front().bytes <= behind_.most_gathered() &&
            handle_.access != AccessMode::kReadOnly;
+  }
+  // The bytes are in the hot tier, in a grant that outlives the service; that they are there is said, and the
+  // caller need not wait until it was heard. When the service is lost meanwhile, it is said again.
+  bool may_write_behind() const {
+    return core_.lane.usable() && core_.lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
+  }
+
+  Result<uint64_t> gather(const Batch& batch) {
+    if (auto told = behind_.take_error(); !told) return fail(told.error());
+    auto use = take_lock(bounds(batch.extents), /*write=*/true);
+    Result<> gathered = use ? behind_.gather(batch, std::move(*use)) : Result<>(fail(use.error()));
+    if (!gathered) {
+      note_failed_write(gathered.error());
+      return fail(gathered.error());
+    }
+    return settle_when_away(batch.bytes);
   }
 
   Result<uint64_t> write_behind(std::vector<Batch> plan) {
-    if (auto told = take_behind_error(); !told) return fail(told.error());
+    if (auto told = behind_.take_error(); !told) return fail(told.error());
     uint64_t bytes = 0;
     for (Batch& batch : plan) {
-      auto room = find_room(batch.bytes);
-      if (!room) {
-        note_failed_write(room.error());
-        (void)settle_behind();
-        return fail(room.error());
-      }
-      auto sums = Lane::fill(*room, batch);
-      auto one =
-          std::make_shared<Behind>(Behind{std::move(batch), BatchBuffer(std::move(*room)), std::move(sums)});
-      one->buffer.behind = true;
-      bytes += one->batch.bytes;
-      if (auto sent = send_behind(one); !sent) {
+      bytes += batch.bytes;
+      if (auto sent = send_behind(std::move(batch)); !sent) {
         note_failed_write(sent.error());
+        (void)behind_.settle();
         return fail(sent.error());
       }
       core_.lane.note_change(target_.container);  // after it was sent: who is told later is told of it
     }
-    // Nothing is sent while the service is away.
-    if (!core_.session.connected()) {
-      if (auto settled = settle_behind(); !settled) return fail(settled.error());
+    return settle_when_away(bytes);
+  }
+
+  Result<> send_behind(Batch batch) {
+    auto write = std::make_shared<WriteBehind::Write>();
+    auto room = find_room(batch.bytes);
+    if (!room) return fail(room.error());
+    write->sums = Lane::fill(*room, batch);
+    write->buffer = BatchBuffer(std::move(*room));
+    auto use = take_lock(bounds(batch.extents), /*write=*/true);
+    if (!use) {
+      core_.lane.settle(*write->buffer.room);
+      return fail(use.error());
     }
+    write->use = std::move(*use);
+    if (write->use.id != 0) write->locks = {write->use.id};
+    write->batch = std::move(batch);
+    return behind_.send(std::move(write));
+  }
+
+  // While the service is away, or may have given this process up, nothing is done behind the caller's back.
+  Result<uint64_t> settle_when_away(uint64_t bytes) {
+    const bool leased = core_.transport.now_ms() < core_.session.leased_until_ms();
+    if (core_.session.connected() && leased) return bytes;
+    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     return bytes;
   }
 
-  Result<> send_behind(const std::shared_ptr<Behind>& one) {
-    one->batch.memory.clear();  // the caller's, which is its own again
-    one->message_bytes = 256 + one->batch.extents.size() * sizeof(wire::Extent) + one->sums.size() * 4;
-    {
-      std::unique_lock lock(behind_mutex_);
-      // Asked as often as anybody likes, so it takes nothing.
-      const auto has_room = [&] {
-        return behind_ < kMostBehind && core_.may_reserve_behind(one->message_bytes);
-      };
-      std::optional<WaitTimer> timer;
-      while (!has_room() || !core_.reserve_behind(one->message_bytes)) {
-        if (!timer) timer.emplace(counters_.for_answers);
-        if (!core_.wait_while_running(lock, behind_changed_, has_room))
-          return fail(ErrorCode::kAborted, "the connection to the pool has ended");
-      }
-      ++behind_;
-    }
-    return core_.on_loop([this, one] {
-      send_write(one->batch, one->buffer, one->sums, kLockAttempts, [this, one](Result<uint64_t> written) {
-        core_.lane.settle(*one->buffer.room);
-        core_.give_back(false);
-        if (!written) note_failed_write(written.error());
-        const std::lock_guard lock(behind_mutex_);
-        if (!written && !behind_error_) behind_error_ = written.error();
-        --behind_;
-        core_.end_behind(one->message_bytes);
-        behind_changed_.notify_all();
-      });
+  Result<BatchBuffer> room_to_gather(uint64_t bytes) {
+    if (!core_.lane.usable()) return BatchBuffer(bytes);
+    auto room = find_room(bytes);
+    if (!room && room.error().code == ErrorCode::kUnsupported) return BatchBuffer(bytes);
+    if (!room) return fail(room.error());
+    room->mapping->make_present(room->offset, room->bytes);
+    return BatchBuffer(std::move(*room));
+  }
+
+  // Waits for it.
+  Result<LockUse> take_lock(const Extent& extent, bool write) {
+    return core_.wait_for<LockUse>([=, this](std::function<void(Result<LockUse>)> done) {
+      with_lock(extent, write, std::move(done));
     });
-  }
-
-  // Every write that returned was answered.
-  Result<> settle_behind() {
-    std::unique_lock lock(behind_mutex_);
-    const auto quiet = [this] { return behind_ == 0; };
-    if (!quiet()) {
-      const WaitTimer timer(counters_.for_answers);
-      lock.unlock();
-      hurry_service();
-      lock.lock();
-      if (!core_.wait_while_running(lock, behind_changed_, quiet))
-        return fail(ErrorCode::kAborted, "the connection to the pool has ended");
-    }
-    lock.unlock();
-    return take_behind_error();
-  }
-
-  // It may doze over messages that nobody waited for until now.
-  void hurry_service() {
-    (void)core_.on_loop([this] {
-      protocol::Body body;
-      body.Set(wire::RenewT{});
-      counters_.messages.add();
-      core_.session.tell(std::move(body));
-    });
-  }
-
-  Result<> take_behind_error() {
-    const std::lock_guard lock(behind_mutex_);
-    if (!behind_error_) return {};
-    return fail(*std::exchange(behind_error_, std::nullopt));
   }
 
   // --- caller's thread ---
@@ -469,17 +501,26 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<> prepare_read(const Batch& batch, std::unique_ptr<BatchBuffer>& buffer, bool last) {
     buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
-    const bool can_use = core_.lane.usable() && !target_.settings.takes_locks();
-    if (last && can_use && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
+    if (last && core_.lane.usable() && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
     return {};
   }
 
   // Out of the hot tier, without asking. Pins hold as long as the session does, so the lease that counts is
   // that of before: a process that was stopped in the middle may have another one by now.
+  // Under locks it takes one as any read: who gathered writes there has sent them then, and what was told
+  // does not stand any more.
   std::optional<uint64_t> read_told(std::span<const Batch> plan) {
-    if (!core_.lane.usable()) return std::nullopt;
+    if (!core_.lane.usable() || !ahead_.has(plan)) return std::nullopt;
+    std::optional<LockUse> use;
+    if (target_.settings.takes_locks()) {
+      if (plan.size() != 1) return std::nullopt;
+      auto taken = take_lock(bounds(plan.front().extents), /*write=*/false);
+      if (!taken) return std::nullopt;  // the request that follows says why
+      use = std::move(*taken);
+    }
     const uint64_t leased_until_ms = core_.session.leased_until_ms();
     const auto bytes = ahead_.serve(plan, core_.transport.now_ms());
+    if (use) (void)core_.on_loop([&] { use->hold.reset(); });
     if (!bytes || core_.transport.now_ms() >= leased_until_ms) return std::nullopt;
     counters_.read_told.add(*bytes);
     return bytes;
@@ -514,59 +555,71 @@ class RemoteFile final : public File, public Recoverable {
   // Loop thread, as are those below. The batch, its buffer and sums live until `finished`.
   void send_write(const Batch& batch, const BatchBuffer& buffer, const std::vector<uint32_t>& sums,
                   int attempts, Finished finished) {
-    with_lock(batch, /*write=*/true, finished,
-              [this, &batch, &buffer, &sums, attempts, finished](LockUse use) {
-                wire::WriteT ask;
-                ask.handle = handle_.handle;
-                ask.secret = handle_.secret;
-                ask.extents = protocol::to_wire(batch.extents);
-                ask.checksums = sums;
-                ask.lock = use.id;
-                std::shared_ptr<transport::ExposedMemory> exposed;
-                if (buffer.room) {
-                  ask.slab = std::make_unique<wire::Slab>(buffer.room->grant, buffer.room->offset);
-                } else if (batch.bytes <= protocol::kMaxInlineBytes) {
-                  const auto* data = reinterpret_cast<const uint8_t*>(buffer.span.data());
-                  ask.inline_.assign(data, data + buffer.span.size());
-                } else {
-                  auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteRead);
-                  if (!memory) return finished(fail(memory.error()));
-                  exposed = std::move(*memory);
-                  ask.source = to_wire(exposed->remote());
-                }
-                Tally& way = ask.slab     ? counters_.written_slab
-                             : ask.source ? counters_.written_remote
-                                          : counters_.written_inline;
-                counters_.messages.add();
-                core_.session.call(
-                    std::move(ask),
-                    [this, &batch, &buffer, &sums, attempts, finished, exposed, use,
-                     &way](Result<Answer> answer) mutable {
-                      exposed.reset();
-                      use.hold.reset();
-                      auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
-                                            : Result<wire::WrittenT>(fail(answer.error()));
-                      if (written) {
-                        last_record_ = std::max(last_record_, written->record);
-                        way.add(batch.bytes);
-                        return finished(batch.bytes);
-                      }
-                      // The lock went with a restart of the service, or to another client after a revoke:
-                      // take one again.
-                      if (written.error().code == ErrorCode::kConflict && use.id != 0 && attempts > 1) {
-                        core_.locks.refused(target_.container, use.id);
-                        return send_write(batch, buffer, sums, attempts - 1, finished);
-                      }
-                      finished(fail(written.error()));
-                    },
-                    /*hurried=*/!buffer.behind);
-              });
+    with_lock(bounds(batch.extents), /*write=*/true, [=, this, &batch, &buffer, &sums](Result<LockUse> use) {
+      if (!use) return finished(fail(use.error()));
+      const uint64_t lock = use->id;
+      const auto locks = lock == 0 ? std::vector<uint64_t>() : std::vector<uint64_t>{lock};
+      const auto answered = [=, this, &batch, &buffer, &sums, hold = use->hold](Result<uint64_t> done) mutable {
+        hold.reset();
+        // The lock went with a restart of the service, or to another client after a revoke: take one again.
+        const bool lost_lock = !done && done.error().code == ErrorCode::kConflict && lock != 0;
+        if (!lost_lock || attempts <= 1) return finished(std::move(done));
+        core_.locks.refused(target_.container, lock);
+        send_write(batch, buffer, sums, attempts - 1, finished);
+      };
+      say_write({batch, buffer, sums, locks, /*hurried=*/true}, answered);
+    });
+  }
+
+  struct WriteParts {
+    const Batch& batch;
+    const BatchBuffer& buffer;
+    const std::vector<uint32_t>& sums;
+    const std::vector<uint64_t>& locks;
+    bool hurried;  // somebody waits for the answer
+  };
+  void say_write(const WriteParts& parts, Finished finished) {
+    if (const auto why = lost_error()) return finished(fail(*why));
+    wire::WriteT ask;
+    ask.handle = handle_.handle;
+    ask.secret = handle_.secret;
+    ask.extents = protocol::to_wire(parts.batch.extents);
+    ask.checksums = parts.sums;
+    ask.locks = parts.locks;
+    std::shared_ptr<transport::ExposedMemory> exposed;
+    if (parts.buffer.room) {
+      ask.slab = std::make_unique<wire::Slab>(parts.buffer.room->grant, parts.buffer.room->offset);
+    } else if (parts.batch.bytes <= protocol::kMaxInlineBytes) {
+      const auto* data = reinterpret_cast<const uint8_t*>(parts.buffer.span.data());
+      ask.inline_.assign(data, data + parts.buffer.span.size());
+    } else {
+      auto memory = core_.transport.expose(parts.buffer.span, transport::Access::kRemoteRead);
+      if (!memory) return finished(fail(memory.error()));
+      exposed = std::move(*memory);
+      ask.source = to_wire(exposed->remote());
+    }
+    Tally& way = ask.slab     ? counters_.written_slab
+                 : ask.source ? counters_.written_remote
+                              : counters_.written_inline;
+    counters_.messages.add();
+    const auto heard = [this, bytes = parts.batch.bytes, finished = std::move(finished), exposed,
+                        &way](Result<Answer> answer) mutable {
+      exposed.reset();
+      auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
+                            : Result<wire::WrittenT>(fail(answer.error()));
+      if (!written) return finished(fail(written.error()));
+      last_record_ = std::max(last_record_, written->record);
+      way.add(bytes);
+      finished(bytes);
+    };
+    core_.session.call(std::move(ask), heard, parts.hurried);
   }
 
   void send_read(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums, int attempts,
                  Finished finished) {
-    with_lock(batch, /*write=*/false, finished, [=, this, &batch, &buffer, &sums](LockUse use) {
-      ask_read(batch, buffer, sums, attempts, use, finished);
+    with_lock(bounds(batch.extents), /*write=*/false, [=, this, &batch, &buffer, &sums](Result<LockUse> use) {
+      if (!use) return finished(fail(use.error()));
+      ask_read(batch, buffer, sums, attempts, *use, finished);
     });
   }
 
@@ -687,18 +740,13 @@ class RemoteFile final : public File, public Recoverable {
     if (!target_.settings.takes_locks() || plan.size() < 2) return;
     std::vector<Extent> writes;
     for (const Batch& batch : plan) writes.push_back(bounds(batch.extents));
-    core_.transport.post(
-        [this, writes = std::move(writes)] { core_.locks.expect(target_.container, writes); });
+    (void)core_.on_loop([&] { core_.locks.expect(target_.container, writes); });
   }
 
-  void with_lock(const Batch& batch, bool write, const Finished& finished, std::function<void(LockUse)> go) {
-    if (const auto why = lost_error()) return finished(fail(*why));
-    if (!target_.settings.takes_locks()) return go({});
-    core_.locks.acquire(target_.container, bounds(batch.extents), write,
-                        [finished, go = std::move(go)](Result<LockUse> use) {
-                          if (!use) return finished(fail(use.error()));
-                          go(std::move(*use));
-                        });
+  void with_lock(const Extent& extent, bool write, std::function<void(Result<LockUse>)> go) {
+    if (const auto why = lost_error()) return go(fail(*why));
+    if (!target_.settings.takes_locks()) return go(LockUse{});
+    core_.locks.acquire(target_.container, extent, write, std::move(go));
   }
 
   static std::unique_ptr<wire::Buffer> to_wire(const transport::RemoteBuffer& buffer) {
@@ -715,10 +763,7 @@ class RemoteFile final : public File, public Recoverable {
   FileCounters counters_;
   std::atomic<bool> closed_{false};
   uint64_t last_record_ = 0;  // newest acknowledged; loop thread
-  std::mutex behind_mutex_;
-  std::condition_variable behind_changed_;
-  size_t behind_ = 0;                  // writes that returned to the caller and are not answered
-  std::optional<Error> behind_error_;  // not told yet
+  WriteBehind behind_;
   ReadAhead ahead_;
   std::vector<uint64_t> spent_pins_;  // loop thread
   bool looks_at_pins_ = false;        // loop thread

@@ -237,6 +237,10 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
     return away(decoded.error());
   }
   auto message = std::move(*decoded);
+  if (message->body.type == wire::Body::Glimpse) {
+    if (options_.on_glimpse) options_.on_glimpse(*message->body.AsGlimpse());
+    return;
+  }
   if (message->body.type == wire::Body::Revoke) {
     if (options_.on_revoke) options_.on_revoke(*message->body.AsRevoke());
     return;

@@ -49,6 +49,7 @@ class Session final : public transport::Handler {
     uint64_t unavailable_after_ms = 30'000;
     uint64_t retry_ms = 50;  // between attempts to connect
     std::function<void(const wire::RevokeT&)> on_revoke;
+    std::function<void(const wire::GlimpseT&)> on_glimpse;
     std::function<void()>
         on_new_boot;  // the service was restarted: it knows no lock of ours, but may be asked again
     std::function<void(const wire::WelcomeT&, transport::PeerId)> on_welcome;

@@ -242,7 +242,7 @@ class EngineImpl final : public Engine {
         release(request.session, body.AsRelease()->pins);
         return context_.answer_once(request, done());
       case wire::Body::Size:
-        return files_.size(request, *body.AsSize());
+        return size(request, *body.AsSize());
       case wire::Body::Resize:
         return files_.resize(request, message);
       case wire::Body::Shape:
@@ -259,9 +259,18 @@ class EngineImpl final : public Engine {
         return locks_.show(request, *body.AsLocks());
       case wire::Body::Unlock:
         return locks_.unlock(request, *body.AsUnlock());
+      case wire::Body::Glimpsed:
+        return locks_.glimpsed(request, *body.AsGlimpsed());
       default:
         return refuse_peer(*context_.peer_of(request), "a message that only a service sends");
     }
+  }
+
+  void size(const Request& request, const wire::SizeT& ask) {
+    if (!ask.look) return files_.size(request, ask);
+    const auto file = files_.find(request, ask.handle, ask.secret);
+    if (!file) return context_.refuse(request, file.error());
+    locks_.glimpse(request, (*file)->container, ask.beyond, [this, request, ask] { files_.size(request, ask); });
   }
 
   // The file that a request asks about, or changes other than by a write.

@@ -113,22 +113,37 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
     context_.answer(request, wire::DoneT{});
   }
 
-  Result<> check(SessionId session, const OpenFile& file, uint64_t lock,
+  Result<> check(SessionId session, const OpenFile& file, const std::vector<uint64_t>& locks,
                  const std::vector<wire::Extent>& extents) {
-    if (lock == 0) return {};
-    Extent all{Offset(extents.front().begin()), Offset(extents.front().end())};
-    for (const auto& extent : extents) {
-      all.begin = std::min(all.begin, Offset(extent.begin()));
-      all.end = std::max(all.end, Offset(extent.end()));
-    }
+    if (locks.empty()) return {};
     const auto known = known_.find(session);
     // After a restart the desk does not know a session whose locks were not replayed, and the client takes a
     // new lock as for any lost one.
     if (known == known_.end() && context_.sessions.find(session) != nullptr)
       return fail(ErrorCode::kConflict, "the lock named is not known to the service; ask for a lock again");
-    const LockHandle handle =
-        known == known_.end() ? LockHandle(lock) : known->second.from_wire(file.container, lock);
-    return server_.check(session, file.container, handle, all, lockmgr::LockMode::kPw);
+    std::vector<LockHandle> handles;
+    handles.reserve(locks.size());
+    for (const uint64_t lock : locks) {
+      handles.push_back(known == known_.end() ? LockHandle(lock)
+                                              : known->second.from_wire(file.container, lock));
+    }
+    return server_.check_all(session, file.container, handles, protocol::extents_of(extents),
+                             lockmgr::LockMode::kPw);
+  }
+
+  void glimpse(const Request& request, ContainerId container, uint64_t beyond, std::function<void()> then) {
+    Glimpse glimpse{container, beyond, {}, std::move(then)};
+    if (beyond < kMaxFileBytes)
+      glimpse.asked = server_.writers(container, {Offset(beyond), Offset(kMaxFileBytes)}, request.session);
+    if (glimpse.asked.empty()) return glimpse.then();
+    const uint64_t number = next_glimpse_++;
+    const auto& asked = glimpses_.emplace(number, std::move(glimpse)).first->second.asked;
+    for (const SessionId session : std::set(asked)) ask_glimpse(session, number);
+  }
+
+  void glimpsed(const Request& request, const wire::GlimpsedT& told) {
+    context_.answer(request, wire::DoneT{});
+    end_glimpse(request.session, told.number);
   }
 
   // --- after a restart ---
@@ -175,6 +190,11 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
   }
 
   void session_gone(SessionId session, bool evicted) {
+    std::vector<uint64_t> awaited;
+    for (const auto& [number, glimpse] : glimpses_) {
+      if (glimpse.asked.contains(session)) awaited.push_back(number);
+    }
+    for (const uint64_t number : awaited) end_glimpse(session, number);
     revoked_.erase(session);
     came_back_.erase(session);
     arriving_.erase(session);
@@ -186,6 +206,9 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
   }
 
   void session_back(SessionId session) {
+    for (const auto& [number, glimpse] : glimpses_) {
+      if (glimpse.asked.contains(session)) ask_glimpse(session, number);
+    }
     const auto at = revoked_.find(session);
     if (at == revoked_.end()) return;
     for (const auto& [container, handle] : at->second)
@@ -365,13 +388,36 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
       }
     }
   }
-  void tell(SessionId id, wire::RevokeT revoke) {
+  struct Glimpse {
+    ContainerId container;
+    uint64_t beyond = 0;
+    std::set<SessionId> asked;  // and not heard of
+    std::function<void()> then;
+  };
+  void ask_glimpse(SessionId session, uint64_t number) {
+    const Glimpse& glimpse = glimpses_.at(number);
+    wire::GlimpseT ask;
+    ask.number = number;
+    ask.container = glimpse.container.value;
+    ask.beyond = glimpse.beyond;
+    tell(session, std::move(ask));
+  }
+  void end_glimpse(SessionId session, uint64_t number) {
+    const auto at = glimpses_.find(number);
+    if (at == glimpses_.end() || at->second.asked.erase(session) == 0 || !at->second.asked.empty()) return;
+    const auto then = std::move(at->second.then);
+    glimpses_.erase(at);
+    then();
+  }
+
+  template <class T>
+  void tell(SessionId id, T said) {
     const Session* session = context_.sessions.find(id);
     if (session == nullptr || !session->peer) return;  // told when it comes back
-    if (auto sent = context_.parts.transport.send(*session->peer, protocol::encode(0, std::move(revoke)));
+    if (auto sent = context_.parts.transport.send(*session->peer, protocol::encode(0, std::move(said)));
         !sent) {
       // Cut off, it comes back and is told again.
-      log::warn("session {}: revoke not sent: {}", id.value, sent.error().message);
+      log::warn("session {}: not told of others' wishes for its locks: {}", id.value, sent.error().message);
       const auto peer = *session->peer;
       context_.sessions.peer_lost(peer);
       context_.parts.transport.disconnect(peer, sent.error());
@@ -390,6 +436,8 @@ class LockDesk::Impl final : public lockmgr::LockOutbox {
   std::map<SessionId, LockNames> known_;  // to the lock server
   std::map<SessionId, std::vector<std::pair<Request, wire::LockT>>> arriving_;
   std::map<Revoked, std::vector<uint64_t>> to_tell_;
+  std::map<uint64_t, Glimpse> glimpses_;
+  uint64_t next_glimpse_ = 1;
   std::map<SessionId, SessionId> came_back_;  // now, and as it was called before the restart
   std::map<SessionId, std::set<std::pair<ContainerId, LockHandle>>> revoked_;  // and not given back yet
 };
@@ -402,9 +450,16 @@ void LockDesk::lock(const Request& request, const wire::LockT& lock) {
 void LockDesk::unlock(const Request& request, const wire::UnlockT& unlock) {
   impl_->unlock(request, unlock);
 }
-Result<> LockDesk::check(SessionId session, const OpenFile& file, uint64_t lock,
+Result<> LockDesk::check(SessionId session, const OpenFile& file, const std::vector<uint64_t>& locks,
                          const std::vector<wire::Extent>& extents) {
-  return impl_->check(session, file, lock, extents);
+  return impl_->check(session, file, locks, extents);
+}
+void LockDesk::glimpse(const Request& request, ContainerId container, uint64_t beyond,
+                       std::function<void()> then) {
+  impl_->glimpse(request, container, beyond, std::move(then));
+}
+void LockDesk::glimpsed(const Request& request, const wire::GlimpsedT& told) {
+  impl_->glimpsed(request, told);
 }
 void LockDesk::session_replaces(SessionId before, SessionId now) {
   impl_->session_replaces(before, now);

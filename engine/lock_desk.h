@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,10 +23,15 @@ class LockDesk {
   void lock(const Request& request, const wire::LockT& lock);
   void unlock(const Request& request, const wire::UnlockT& unlock);
 
-  // Whether a write to these extents may go on under that lock (0: the client takes none). kConflict when the
-  // lock is not held, or does not cover them: the client takes a new one.
-  Result<> check(SessionId session, const OpenFile& file, uint64_t lock,
+  // Whether a write to these extents may go on under those locks (none: the client takes none). kConflict when
+  // one is not held, or they do not cover them: the client takes a new one.
+  Result<> check(SessionId session, const OpenFile& file, const std::vector<uint64_t>& locks,
                  const std::vector<wire::Extent>& extents);
+
+  // Has whoever else holds write locks beyond write back what it gathered there, then calls `then`: at once
+  // when nobody does, at the latest when the last of them was given up.
+  void glimpse(const Request& request, ContainerId container, uint64_t beyond, std::function<void()> then);
+  void glimpsed(const Request& request, const wire::GlimpsedT& told);
 
   // After a restart of the service. A session's locks come with the recovery of its files; the first thing
   // that it says besides tells that all came. Nothing new is granted until every session that held locks

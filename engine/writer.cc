@@ -48,7 +48,7 @@ bool Writer::admit(const Waiting& write) {
     });
     return true;
   }
-  if (auto held = locks_.check(write.request.session, **file, ask.lock, ask.extents); !held) {
+  if (auto held = locks_.check(write.request.session, **file, ask.locks, ask.extents); !held) {
     context_.refuse(write.request, held.error());
     return true;
   }
@@ -250,7 +250,7 @@ void Writer::record(const Waiting& write, TxnId txn, const burst_buffer::Slab& s
   const std::string path = file == nullptr ? std::string("the file") : file->path;
   // Asked again after the bytes came: an evicted client's write must not land on what another was granted.
   if (file != nullptr) {
-    if (auto held = locks_.check(write.request.session, *file, asked.lock, asked.extents); !held) {
+    if (auto held = locks_.check(write.request.session, *file, asked.locks, asked.extents); !held) {
       context_.parts.hot.cancel(slab);
       files_.write_ended(HandleId(asked.handle));
       return context_.refuse(write.request, held.error());

@@ -413,6 +413,16 @@ std::vector<LockInfo> LockTable::locks_of(OwnerId owner) const {
   return own;
 }
 
+std::set<OwnerId> LockTable::writers(const Extent& extent, OwnerId except) const {
+  std::set<OwnerId> found;
+  granted_[tree_of(LockMode::kPw)].visit_overlapping(extent, except.value,
+                                                     [&](uint32_t, IntervalTree::Party owner) {
+                                                       found.insert(OwnerId(owner));
+                                                       return true;
+                                                     });
+  return found;
+}
+
 std::vector<LockWaiterInfo> LockTable::waiters() const {
   std::vector<LockWaiterInfo> all;
   for (const auto& [ticket, waiter] : waiters_) {

@@ -121,6 +121,9 @@ class LockTable {
   std::vector<LockInfo> locks_of(OwnerId owner) const;  // in no order
   std::vector<LockWaiterInfo> waiters() const;          // by ticket
 
+  // Whoever but `except` holds PW locks that reach into the extent. O(log n + those locks).
+  std::set<OwnerId> writers(const Extent& extent, OwnerId except) const;
+
   size_t granted_count() const;
   size_t granted_count(OwnerId owner) const;
   size_t waiting_count() const { return waiters_.size(); }

@@ -344,6 +344,30 @@ Result<> LockServer::check(SessionId session, ContainerId container, LockHandle 
   return {};
 }
 
+Result<> LockServer::check_all(SessionId session, ContainerId container, std::span<const LockHandle> locks,
+                               std::span<const Extent> extents, LockMode access) const {
+  if (locks.size() == 1 && extents.size() == 1)
+    return check(session, container, locks.front(), extents.front(), access);
+  const LockTable* known = table(container);
+  auto lock = locks.begin();
+  for (const Extent& extent : extents) {
+    for (Extent left = extent; !left.empty();) {
+      const auto held = known != nullptr && lock != locks.end() ? known->find(*lock) : std::nullopt;
+      const bool reaches = held && held->extent.contains(left.begin);
+      if (!reaches && lock != locks.end() && lock + 1 != locks.end()) {
+        ++lock;
+        continue;
+      }
+      // The last one is asked for all that is left, so that what it lacks is told.
+      const Extent part{left.begin, reaches ? std::min(left.end, held->extent.end) : left.end};
+      if (auto ok = check(session, container, lock == locks.end() ? kNoLock : *lock, part, access); !ok)
+        return ok;
+      left.begin = part.end;
+    }
+  }
+  return {};
+}
+
 void LockServer::begin_recovery(uint64_t deadline_ms, std::vector<SessionId> expected) {
   SLUICE_ASSERT(containers_.empty() && !recovering_);
   recovering_ = true;
@@ -471,6 +495,15 @@ std::vector<ContainerId> LockServer::containers() const {
 const LockTable* LockServer::table(ContainerId container) const {
   const auto at = containers_.find(container);
   return at == containers_.end() ? nullptr : &at->second->table;
+}
+
+std::set<SessionId> LockServer::writers(ContainerId container, const Extent& extent,
+                                        SessionId except) const {
+  std::set<SessionId> sessions;
+  const LockTable* known = table(container);
+  if (known == nullptr) return sessions;
+  for (const OwnerId owner : known->writers(extent, owner_of(except))) sessions.insert(session_of(owner));
+  return sessions;
 }
 
 size_t LockServer::lock_count(SessionId session) const {

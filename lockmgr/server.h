@@ -109,6 +109,11 @@ class LockServer {
   Result<> check(SessionId session, ContainerId container, LockHandle handle, const Extent& extent,
                  LockMode access) const;
 
+  // The same for a write that was gathered under several locks: each byte of the extents lies in one of them,
+  // and they are named in the order of the extents that need them; one may be named again.
+  Result<> check_all(SessionId session, ContainerId container, std::span<const LockHandle> locks,
+                     std::span<const Extent> extents, LockMode access) const;
+
   // Opens the recovery window of a server that starts again: until `deadline_ms` by the clock, or until all
   // of `expected` (the sessions known from before; empty: only the deadline counts) have finished. Called
   // before anything was granted.
@@ -130,6 +135,8 @@ class LockServer {
 
   std::vector<ContainerId> containers() const;          // those with locks or waiting requests
   const LockTable* table(ContainerId container) const;  // until the next call that changes anything
+  // Whoever but `except` may have gathered writes in the extent that nobody else knows of.
+  std::set<SessionId> writers(ContainerId container, const Extent& extent, SessionId except) const;
   size_t session_count() const { return sessions_.size(); }
   size_t lock_count(SessionId session) const;
   const std::map<ContainerId, LockServerCounts>& counts() const { return counts_; }

@@ -43,6 +43,9 @@ Result<> check_write(const wire::WriteT& write) {
     return refuse("a write's inline bytes are not its extents'");
   if (write.source != nullptr && write.source->length() < total)
     return refuse("a write's buffer is shorter than its extents");
+  if (write.locks.size() > kMaxLocksPerWrite) return refuse("a write under too many locks");
+  if (std::find(write.locks.begin(), write.locks.end(), 0) != write.locks.end())
+    return refuse("a write under a lock without a name");
   if (write.checksums.size() != (total + kChecksumBlockBytes - 1) / kChecksumBlockBytes) {
     return refuse("a write's checksums are not one for each block");
   }
@@ -180,6 +183,12 @@ Result<> check_meaning(const Body& body) {
       if (body.AsRelease()->pins.size() > kMaxPinsPerMessage)
         return refuse("more pins than one message may release");
       return {};
+    case wire::Body::Size:
+      if (body.AsSize()->beyond > kMaxFileBytes) return refuse("a size beyond the largest file");
+      return {};
+    case wire::Body::Glimpse:
+      if (body.AsGlimpse()->beyond > kMaxFileBytes) return refuse("a size beyond the largest file");
+      return {};
     case wire::Body::Resize:
       if (body.AsResize()->size > kMaxFileBytes) return refuse("a size beyond the largest file");
       return {};
@@ -253,7 +262,8 @@ bool aligned(const Struct* one) {
 
 bool elements_aligned(const wire::Message& message) {
   if (const auto* write = message.body_as_Write())
-    return aligned(write->extents()) && aligned(write->source()) && aligned(write->slab());
+    return aligned(write->extents()) && aligned(write->source()) && aligned(write->slab()) &&
+           aligned(write->locks());
   if (const auto* read = message.body_as_Read())
     return aligned(read->extents()) && aligned(read->destination()) && aligned(read->release());
   if (const auto* release = message.body_as_Release()) return aligned(release->pins());

@@ -12,10 +12,11 @@
 // Messages between client and server: wire.fbs, checked. Pure; thread-safe.
 namespace sluice::protocol {
 
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr size_t kMaxPathBytes = 4096;
 inline constexpr size_t kMaxReasonBytes = 200;
 inline constexpr size_t kMaxExtentsPerRequest = 1024;
+inline constexpr size_t kMaxLocksPerWrite = 2048;
 inline constexpr uint64_t kMaxRequestBytes = 8 * 1024 * 1024;  // of bulk data in one Write or Read
 inline constexpr size_t kMaxInlineBytes = 32 * 1024;           // bulk data inside the message itself
 inline constexpr size_t kMaxUnlocks = 4096;                    // locks given back by one message

@@ -77,6 +77,22 @@ def mpiio_cases(quick):
     return cases
 
 
+def lock_cases(quick):
+    """Lockahead over real processes that write one file strided by transfer: the other modes, and private files."""
+    cases = []
+    for ranks in (2, 4):
+        for size, transfers in {"64k": 2048, "256k": 512, "1m": 128, "8m": 16}.items():
+            transfers = max(4, transfers // 4) if quick else transfers
+            strided = ["shared_file", "-w", "-t", size, "-b", size, "-s", str(transfers)]
+            ahead = (strided + ["--hint", "sluice_lock_mode=lockahead"], "sluice:/")
+            standard = (strided + ["--hint", "sluice_lock_mode=standard"], "sluice:/")
+            alone = (["shared_file", "-w", "-F", "-t", size, "-b", f"{int(size[:-1]) * transfers}{size[-1]}"], "sluice:/")
+            cases.append(Case(f"lockahead {size} / standard", ranks, ahead, standard, {"as it is": {}}, {"write": 1.0}))
+            cases.append(Case(f"lockahead {size} / file per process", ranks, ahead, alone, {"as it is": {}},
+                              {"write": 0.95}))
+    return cases
+
+
 class Rig:
     """A pool and a directory for plain files on the same memory file system, for as long as it is open."""
 
@@ -276,10 +292,10 @@ def arguments():
         prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Exit code: 0 done, with --check: every floor held; 1 a floor was missed; 2 it could not be measured.\n"
                "Example: compare --suite mpiio --check --json results.jsonl --html results.html")
-    parser.add_argument("--suite", default="mpiio", choices=["mpiio", "locks"], help="what to compare (default: mpiio)")
+    parser.add_argument("--suite", default="mpiio", choices=["mpiio", "locks"], help="mpiio (default): with the stock library; locks: the lock modes, simulated and real")
     parser.add_argument("--quick", action="store_true", help="less data and 3 rounds: to see that it works")
     parser.add_argument("--rounds", type=int, default=7, help="pairs of each case, at least 1 (default: 7)")
-    parser.add_argument("--only", default="", help="only cases whose name holds this text")
+    parser.add_argument("--only", default="", help="only cases whose name holds this text, and nothing simulated")
     parser.add_argument("--ranks", type=int, default=0, help="only cases of so many ranks")
     parser.add_argument("--check", action="store_true", help="exit 0 only if every floor held in this run")
     parser.add_argument("--json", metavar="FILE", help="write JSON lines: the machine, then each result")
@@ -293,11 +309,10 @@ def arguments():
     return given
 
 
-def run_mpiio(given):
-    cases = [case for case in mpiio_cases(given.quick)
-             if given.only in case.name and given.ranks in (0, case.ranks)]
+def run_cases(given, all_cases):
+    cases = [case for case in all_cases if given.only in case.name and given.ranks in (0, case.ranks)]
     if not cases:
-        names = sorted({case.name for case in mpiio_cases(given.quick)})
+        names = sorted({case.name for case in all_cases})
         raise Trouble(f"no case of {given.ranks or 'any'} ranks is called like '{given.only}'; there are: {', '.join(names)}")
     facts = machine()
     limit = memcpy_rate()
@@ -322,17 +337,23 @@ def run_mpiio(given):
 
 
 def run_locks(given):
-    line = [str(BENCH / "lock_modes")] + (["--check"] if given.check else [])
-    if given.json:
-        line += ["--json", given.json]
-    return subprocess.run(line, check=False).returncode
+    """The simulation of many aggregators, then real processes on this machine."""
+    with tempfile.TemporaryDirectory(prefix="sluice-compare.") as directory:
+        figures = Path(directory) / "simulated.json"
+        line = [str(BENCH / "lock_modes"), "--json", str(figures)] + (["--check"] if given.check else [])
+        code = 0 if given.only else subprocess.run(line, check=False).returncode
+        code = max(code, run_cases(given, lock_cases(given.quick)))
+        if given.json and figures.exists():
+            with Path(given.json).open("a") as lines:
+                lines.write(json.dumps({"simulated": json.loads(figures.read_text())}) + "\n")
+    return code
 
 
 def main():
     given = arguments()
     if MPIEXEC is None:
         raise Trouble("there is no mpiexec; install mpich")
-    return run_locks(given) if given.suite == "locks" else run_mpiio(given)
+    return run_locks(given) if given.suite == "locks" else run_cases(given, mpiio_cases(given.quick))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Statistics(unittest.TestCase):
         self.assertNotIn("href=", page)
 
     def test_every_case_has_floors_and_settings(self):
-        for case in compare.mpiio_cases(quick=True):
+        for case in compare.mpiio_cases(quick=True) + compare.lock_cases(quick=True):
             self.assertTrue(case.floors and case.settings, case.name)
 
 
