@@ -78,7 +78,7 @@ struct SluicePiece {
 
 // Largest text of a shared handle, and of the effective hints, with their terminating zero; the latter also
 // of the hints that the environment may add.
-#define SLUICE_HANDLE_BYTES 4104u
+#define SLUICE_HANDLE_BYTES 8712u
 #define SLUICE_HINTS_BYTES 8192u
 
 struct SluiceFile;  // one process's hold on an open file
@@ -93,8 +93,9 @@ struct SluiceAbi {
   int (*gather_hints)(const char* path, const struct SluiceHint* hints, size_t count, char* text,
                       size_t capacity, size_t* bytes, struct SluiceError* error);
 
-  // Opens a file. One process of a group opens and gives the handle to the others, who attach. `mode` is
-  // subject to the caller's umask. Hints go through gather_hints, which those that it answered may again.
+  // Opens a file. One process of a group opens and gives the handle to the others, who attach: that asks
+  // nothing, and the service hears of them with their first access. `mode` is subject to the caller's umask.
+  // Hints go through gather_hints, which those that it answered may again.
   int (*open)(const char* path, uint32_t flags, uint32_t mode, const struct SluiceHint* hints, size_t count,
               struct SluiceFile** file, struct SluiceError* error);
   int (*share)(struct SluiceFile* file, char* handle, size_t capacity, struct SluiceError* error);
@@ -121,9 +122,9 @@ struct SluiceAbi {
                struct SluiceError* error);
 
   // flush: this process's writes have reached the service. sync: by one process after all flushed: commits
-  // the writes of the whole group and starts its next transaction. close: ends this process's hold; with
-  // `commit`, by the process that opened and after all flushed, it is a sync first. The file is gone after
-  // close, whatever it answers.
+  // the writes of the whole group and starts its next transaction. close: by the process that opened, after
+  // all flushed, ends the group's hold at the service; with `commit` it is a sync first. Those who attached
+  // close after it, and tell the service nothing. The file is gone after close, whatever it answers.
   int (*flush)(struct SluiceFile* file, struct SluiceError* error);
   int (*sync)(struct SluiceFile* file, struct SluiceError* error);
   int (*close)(struct SluiceFile* file, int commit, struct SluiceError* error);

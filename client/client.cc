@@ -77,6 +77,8 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
 
   Result<> start() { return loop_.start(); }
   bool connected() const override { return core_.session.connected(); }
+  // Keeps the client.
+  std::shared_ptr<Core> core() { return {shared_from_this(), &core_}; }
 
   // Makes the first connection, so that a pool that cannot be used is told at once.
   Result<> probe() {
@@ -117,21 +119,16 @@ class ClientImpl final : public Client, public std::enable_shared_from_this<Clie
     handle.access = options.access;
     handle.lock_mode = locks->print();
     handle.pool = options_.pool;
+    handle.drain = core_.pool_terms().drain;
     handle.unavailable_after_ms = options_.unavailable_after_ms;
-    return make_remote_file(shared_from_this(), core_, std::move(handle), to_file_info(*opened->info),
-                            options);
+    handle.info = to_file_info(*opened->info);
+    return make_remote_file(core(), std::move(handle), options);
   }
 
   Result<std::unique_ptr<File>> attach(const SharedHandle& text) override {
     auto handle = HandleText::parse(text);
     if (!handle) return fail(handle.error());
-    wire::AttachT ask;
-    ask.handle = handle->handle;
-    ask.secret = handle->secret;
-    auto opened = core_.ask<wire::OpenedT>(std::move(ask));
-    if (!opened) return fail(opened.error());
-    return make_remote_file(shared_from_this(), core_, std::move(*handle), to_file_info(*opened->info),
-                            std::nullopt);
+    return make_shared_file(std::move(*handle), [core = core()] { return core; });
   }
 
   Result<FileInfo> stat(const std::string& path) override {
@@ -278,8 +275,11 @@ Result<std::shared_ptr<Client>> Client::connect(const Options& options) {
     if (auto started = start_service(absolute.pool); !started) return fail(started.error());
     service = find_service(absolute.pool);
   }
-  if (!service) return fail(service.error());
-  if (absolute.lane == "local" && !local_address(absolute.pool)) return fail(not_local(absolute.pool));
+  const bool comes_back =
+      !service && service.error().code == ErrorCode::kUnavailable && options.await_service;
+  if (!service && !comes_back) return fail(service.error());
+  if (!comes_back && absolute.lane == "local" && !local_address(absolute.pool))
+    return fail(not_local(absolute.pool));
   auto transport = transport::OfiTransport::create(transport_options(absolute.lane));
   if (!transport) return fail(transport.error());
   auto client = std::make_shared<ClientImpl>(std::move(absolute), std::move(*transport));
@@ -358,9 +358,13 @@ Result<std::unique_ptr<File>> attach_shared(const SharedHandle& text) {
   if (const auto lane = environment("SLUICE_LANE"); !lane.empty()) options.lane = lane;
   if (auto ok = check_lane(options.lane); !ok) return fail(ok.error());
   options.unavailable_after_ms = handle->unavailable_after_ms;
-  auto client = Client::shared(options);
-  if (!client) return fail(client.error());
-  return (*client)->attach(text);
+  options.await_service = true;  // it was there at the open
+  return make_shared_file(std::move(*handle), [options]() mutable -> Result<std::shared_ptr<Core>> {
+    auto client = Client::shared(options);
+    if (client) return static_cast<ClientImpl&>(**client).core();  // connect() makes no others
+    options.await_service = false;  // a later access tries once more, and waits no second time
+    return fail(client.error());
+  });
 }
 
 }  // namespace sluice::client

@@ -21,10 +21,11 @@
 namespace sluice::client {
 
 struct Options {
-  std::string pool;           // the pool's directory
-  bool start_service = true;  // start one when none runs there
-  std::string lane = "auto";  // SLUICE_LANE: auto, local, remote
-  std::string lock_mode;      // SLUICE_LOCK_MODE; empty: the pool's, or auto
+  std::string pool;            // the pool's directory
+  bool start_service = true;   // start one when none runs there
+  bool await_service = false;  // none runs there now: as if it had been lost, wait for it
+  std::string lane = "auto";   // SLUICE_LANE: auto, local, remote
+  std::string lock_mode;       // SLUICE_LOCK_MODE; empty: the pool's, or auto
   uint64_t unavailable_after_ms = 30'000;
 };
 
@@ -77,14 +78,16 @@ struct Piece {
 
 // What another process needs to use an open file: plain text of at most kMaxHandleBytes, worth as much as the
 // file itself.
-inline constexpr size_t kMaxHandleBytes = 4096;
+inline constexpr size_t kMaxHandleBytes = 8704;  // two paths and 512 bytes
 using SharedHandle = std::string;
 
 // An open file: one transaction at a time, shared by all who attached to the handle. Its writes are seen
-// through the handle at once, by everybody else when sync() or close() committed them. When a sharer's
-// process dies without closing, the transaction can no longer commit: sync() fails with kAborted, and the
-// file stays at its last synced state. A write that failed has the same end: from then on flush(), sync() and
-// a committing close() of that process fail, so that no sharer commits a transaction that lacks a write.
+// through the handle at once, by everybody else when sync() or close() committed them. The service hears of a
+// sharer with its first access; until then a sharer counts for nothing. When the process of one that it has
+// heard of dies before the owner closed, the transaction can no longer commit: sync() fails with kAborted,
+// and the file stays at its last synced state. A write that failed, or could not attach, has the same end:
+// from then on flush(), sync() and a committing close() of that process fail, so that no sharer commits a
+// transaction that lacks a write.
 class File {
  public:
   virtual ~File() = default;  // without close(): like close(false)
@@ -108,13 +111,15 @@ class File {
   // asked for at creation or changed before.
   virtual Result<uint64_t> shape(uint64_t chunk_bytes, const std::string& reason) = 0;
 
-  // This process's own writes have reached the service. Call before another sharer's sync().
+  // This process's own writes have reached the service. Call before another sharer's sync(). Without writes
+  // since the open there is nothing to ask.
   virtual Result<> flush() = 0;
   // Commits the handle's transaction, as durable as the hot tier's medium is, and starts the next one. One
   // sharer calls it after all flushed. Answers the committed epoch.
   virtual Result<uint64_t> sync() = 0;
-  // With `commit` like sync(), then ends the handle (owner) or leaves it (sharer; `commit` is ignored there).
-  // Further calls are kInvalidArgument.
+  // The owner's: with `commit` like sync(), then ends the handle for all who share it. A sharer's tells the
+  // service nothing: `commit` is ignored there, but for the error of a write that failed. Further calls are
+  // kInvalidArgument.
   virtual Result<> close(bool commit) = 0;
 
   virtual SharedHandle share() const = 0;
@@ -172,6 +177,8 @@ class Client {
 
   // Paths are absolute inside the pool ("/a/b"); "a/b", "//a/./b" mean the same; ".." is refused.
   virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;
+  // Asks nothing: the first access attaches. When the file was closed by then, that fails with
+  // kInvalidArgument.
   virtual Result<std::unique_ptr<File>> attach(const SharedHandle& handle) = 0;
   virtual Result<FileInfo> stat(const std::string& path) = 0;
   // Files at or below a path, by path.
@@ -189,8 +196,8 @@ class Client {
 // for a path that is not Sluice's.
 std::optional<std::string> pool_path(const std::string& name);
 
-// Connects from the share text alone (it names the pool); used by ranks that did not open the file
-// themselves.
+// Client::attach() from the share text alone, which names the pool; the first access connects, too. Used by
+// ranks that did not open the file themselves.
 Result<std::unique_ptr<File>> attach_shared(const SharedHandle& handle);
 
 }  // namespace sluice::client

@@ -49,6 +49,29 @@ void take_memory(Batch& batch, std::span<const Piece> memory, size_t& index, siz
 
 }  // namespace
 
+Extent bounds(std::span<const Extent> extents) {
+  Extent all = extents.front();
+  for (const Extent& extent : extents) {
+    all.begin = std::min(all.begin, extent.begin);
+    all.end = std::max(all.end, extent.end);
+  }
+  return all;
+}
+
+uint64_t total_bytes(std::span<const Extent> extents) {
+  uint64_t total = 0;
+  for (const Extent& extent : extents) total += extent.length().value;
+  return total;
+}
+
+uint64_t place_of(std::span<const Extent> extents, uint64_t bytes) {
+  for (const Extent& extent : extents) {
+    if (bytes < extent.length().value) return extent.begin.value + bytes;
+    bytes -= extent.length().value;
+  }
+  return kMaxFileBytes;
+}
+
 Result<std::vector<Batch>> plan_batches(std::span<const Extent> extents, std::span<const Piece> memory,
                                         BatchLimits limits) {
   if (auto ok = check(extents, memory); !ok) return fail(ok.error());

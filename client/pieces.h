@@ -11,6 +11,13 @@
 // Cutting one read or write into requests. Pure; thread-safe.
 namespace sluice::client {
 
+// Around all of them; there must be one.
+Extent bounds(std::span<const Extent> extents);
+uint64_t total_bytes(std::span<const Extent> extents);
+// Where in the file the byte lies that comes behind the first `bytes` of these extents; kMaxFileBytes when
+// there is none.
+uint64_t place_of(std::span<const Extent> extents, uint64_t bytes);
+
 // A part of a transfer that fits into one request.
 struct Batch {
   std::vector<Extent> extents;

@@ -32,6 +32,16 @@ TEST(PlanBatches, sides_that_do_not_add_up_are_refused) {
   EXPECT_EQ(plan.error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(Extents, the_place_of_a_byte_is_counted_in_the_order_of_the_extents) {
+  const std::vector<Extent> extents = {ext(100, 110), ext(7, 7), ext(20, 25)};
+  EXPECT_EQ(bounds(extents), ext(7, 110));
+  EXPECT_EQ(total_bytes(extents), 15u);
+  EXPECT_EQ(place_of(extents, 0), 100u);
+  EXPECT_EQ(place_of(extents, 9), 109u);
+  EXPECT_EQ(place_of(extents, 10), 20u);
+  EXPECT_EQ(place_of(extents, 15), kMaxFileBytes);
+}
+
 TEST(PlanBatches, nothing_to_move_is_no_batch) {
   const std::vector<Extent> extents = {ext(5, 5)};
   const std::vector<Piece> pieces = {{nullptr, 0}};

@@ -10,6 +10,7 @@
 #include "base/hints.h"
 #include "base/log.h"
 #include "client/batch_buffer.h"
+#include "client/file_faults.h"
 #include "client/file_stats.h"
 #include "client/read_ahead.h"
 #include "client/transfer.h"
@@ -18,53 +19,47 @@
 namespace sluice::client {
 namespace {
 
-Extent bounds(std::span<const Extent> extents) {
-  Extent all = extents.front();
-  for (const Extent& extent : extents) {
-    all.begin = std::min(all.begin, extent.begin);
-    all.end = std::max(all.end, extent.end);
-  }
-  return all;
-}
-
-uint64_t total_bytes(std::span<const Extent> extents) {
-  uint64_t total = 0;
-  for (const Extent& extent : extents) total += extent.length().value;
-  return total;
-}
-
-// Where in the file the byte lies that comes behind the first `bytes` of these extents.
-uint64_t place_of(std::span<const Extent> extents, uint64_t bytes) {
-  for (const Extent& extent : extents) {
-    if (bytes < extent.length().value) return extent.begin.value + bytes;
-    bytes -= extent.length().value;
-  }
-  return kMaxFileBytes;
-}
-
 class RemoteFile final : public File, public Recoverable {
  public:
-  RemoteFile(std::shared_ptr<void> keep_alive, Core& core, HandleText handle, FileInfo opened,
-             std::optional<OpenOptions> asked)
-      : keep_alive_(std::move(keep_alive)),
-        core_(core),
+  RemoteFile(HandleText handle, bool owner, uint32_t asked_factor, Reach reach)
+      : reach_(std::move(reach)),
         handle_(std::move(handle)),
-        opened_(std::move(opened)),
-        owner_(asked.has_value()),
-        asked_factor_(asked ? asked->striping_factor : 0),
+        opened_(handle_.info),
+        owner_(owner),
+        asked_factor_(asked_factor),
         target_{ContainerId(handle_.container), handle_.handle, handle_.secret, opened_.path,
                 LockSettings::read(handle_.lock_mode).value_or(LockSettings{}),
                 [this](const Extent& extent, std::function<void()> done) {
                   behind_.flush(extent, std::move(done));
                 }},
-        behind_(core_, counters_, target_.container, opened_.chunk_bytes, links()) {}
+        behind_(counters_, target_.container, opened_.chunk_bytes, links()) {}
 
-  void start() {
-    (void)core_.wait_for<bool>([this](auto done) {
-      core_.session.add(this);
-      core_.locks.opened(target_);
-      done(true);
+  // What comes before the first access: an owner is known to the service already, a sharer makes itself
+  // known.
+  Result<> join() {
+    if (joined_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(join_mutex_);
+    if (joined_) return {};
+    auto core = reach_();
+    if (!core) return fail(core.error());
+    core_ = std::move(*core);
+    behind_.join(*core_);
+    auto known = core_->wait_for<bool>([this](std::function<void(Result<bool>)> done) {
+      if (owner_) return done(take_part());
+      wire::AttachT ask;
+      ask.handle = handle_.handle;
+      ask.secret = handle_.secret;
+      counters_.messages.add();
+      core_->session.call(std::move(ask), [this, done = std::move(done)](Result<Answer> answer) {
+        auto attached =
+            answer ? Core::body_of<wire::DoneT>(*answer) : Result<wire::DoneT>(fail(answer.error()));
+        if (!attached) return done(fail(attached.error()));
+        done(take_part());
+      });
     });
+    if (!known) return fail(known.error());
+    joined_.store(true, std::memory_order_release);
+    return {};
   }
 
   ~RemoteFile() override {
@@ -85,8 +80,7 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<uint64_t> size() override {
-    if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    if (auto open = ready(); !open) return fail(open.error());
     auto told = ask_size(std::nullopt);
     // Other sharers may have gathered writes beyond.
     return told && gathers() ? ask_size(*told) : told;
@@ -99,7 +93,8 @@ class RemoteFile final : public File, public Recoverable {
   Result<> flush() override {
     if (auto open = check_open(); !open) return open;
     (void)behind_.settle();
-    if (auto whole = check_whole(); !whole) return whole;
+    if (auto whole = faults_.check_whole(); !whole) return whole;
+    if (!changed_) return {};
     auto heard = ask_service<wire::DoneT>(wire::RenewT{});
     if (!heard) return fail(heard.error());
     return check_open();
@@ -108,7 +103,8 @@ class RemoteFile final : public File, public Recoverable {
   Result<uint64_t> sync() override {
     if (auto open = check_open(); !open) return fail(open.error());
     (void)behind_.settle();
-    if (auto whole = check_whole(); !whole) return fail(whole.error());
+    if (auto whole = faults_.check_whole(); !whole) return fail(whole.error());
+    if (auto known = join(); !known) return fail(known.error());
     wire::SyncT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -121,40 +117,25 @@ class RemoteFile final : public File, public Recoverable {
     if (closed_.exchange(true))
       return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
     (void)behind_.settle();
-    wire::CloseT ask;
-    ask.handle = handle_.handle;
-    ask.secret = handle_.secret;
-    const auto whole = check_whole();
-    ask.commit = commit && owner_ && whole;
-    auto closed = ask_service<wire::SyncedT>(std::move(ask));
-    const auto why_lost = lost_error();
-    std::optional<LockStats> locks;
-    (void)core_.wait_for<bool>([this, &locks](auto done) {
-      release_pins(/*all=*/true);
-      *alive_ = false;
-      core_.give_back(true);
-      core_.session.remove(this);
-      locks = core_.locks.closed(target_);
-      done(true);
-    });
-    tell_stats_of(std::move(locks));
+    const auto whole = faults_.check_whole();
+    const auto ended = owner_ ? end_handle(commit && whole) : Result<>();
+    const auto why_lost = faults_.why_lost();
+    leave();
     if (why_lost) return fail(*why_lost);
     if (commit && !whole) return whole;
-    if (!closed) return fail(closed.error());
-    return {};
+    return ended;
   }
 
   SharedHandle share() const override { return handle_.print(); }
 
   Result<uint64_t> shape(uint64_t chunk_bytes, const std::string& reason) override {
-    if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    if (auto open = ready(); !open) return fail(open.error());
     wire::ShapeT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
     ask.chunk = chunk_bytes;
     ask.reason = reason.substr(0, protocol::kMaxReasonBytes);
-    auto shaped = core_.ask<wire::ShapedT>(std::move(ask));
+    auto shaped = core_->ask<wire::ShapedT>(std::move(ask));
     if (!shaped) return fail(shaped.error());
     return shaped->chunk;
   }
@@ -169,15 +150,17 @@ class RemoteFile final : public File, public Recoverable {
     if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     if (!extent.valid() || extent.empty())
       return fail(ErrorCode::kInvalidArgument, "a lock needs a valid extent that is not empty");
-    return core_.wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
-      if (const auto why = lost_error()) return done(fail(*why));
-      core_.locks.hold(target_.container, extent, exclusive, std::move(done));
+    if (auto known = join(); !known) return fail(known.error());
+    return core_->wait_for<uint64_t>([this, extent, exclusive](std::function<void(Result<uint64_t>)> done) {
+      if (const auto why = faults_.why_lost()) return done(fail(*why));
+      core_->locks.hold(target_.container, extent, exclusive, std::move(done));
     });
   }
   Result<> unlock(uint64_t lock) override {
+    if (auto known = join(); !known) return known;
     const auto settled = behind_.settle();  // whoever gets the lock next sees what was written under it
-    auto done = core_.wait_for<bool>([this, lock](std::function<void(Result<bool>)> told) {
-      auto released = core_.locks.release(lock);
+    auto done = core_->wait_for<bool>([this, lock](std::function<void(Result<bool>)> told) {
+      auto released = core_->locks.release(lock);
       if (!released) return told(fail(released.error()));
       told(true);
     });
@@ -194,7 +177,7 @@ class RemoteFile final : public File, public Recoverable {
                                {"sluice_lock_mode", target_.settings.name()},
                                {"sluice_lockahead_extents", std::to_string(target_.settings.extents)},
                                {"sluice_visibility", "commit"},
-                               {"sluice_drain", core_.pool_terms().drain},
+                               {"sluice_drain", handle_.drain},
                                {"sluice_lock_reason", target_.settings.explain()}});
     if (asked_factor_ != 0) hints.emplace_back("striping_factor", std::to_string(opened_.targets));
     return hints;
@@ -218,8 +201,7 @@ class RemoteFile final : public File, public Recoverable {
   }
   void lost(const Error& why) override {
     behind_.lost();
-    const std::lock_guard lock(lost_mutex_);
-    lost_ = why;
+    faults_.lost(why);
   }
   void room_is_wanted() override {
     behind_.send_gathered(/*hurried=*/true);
@@ -227,11 +209,44 @@ class RemoteFile final : public File, public Recoverable {
   }
 
  private:
+  // Loop thread.
+  bool take_part() {
+    core_->session.add(this);
+    core_->locks.opened(target_);
+    return true;
+  }
+
+  // The service ends the handle for all who share it.
+  Result<> end_handle(bool commit) {
+    wire::CloseT ask;
+    ask.handle = handle_.handle;
+    ask.secret = handle_.secret;
+    ask.commit = commit;
+    auto closed = ask_service<wire::SyncedT>(std::move(ask));
+    if (!closed) return fail(closed.error());
+    return {};
+  }
+
+  void leave() {
+    std::optional<LockStats> locks;
+    if (joined_) {
+      (void)core_->wait_for<bool>([this, &locks](auto done) {
+        release_pins(/*all=*/true);
+        *alive_ = false;
+        core_->give_back(true);
+        core_->session.remove(this);
+        locks = core_->locks.closed(target_);
+        done(true);
+      });
+    }
+    tell_stats_of(std::move(locks));
+  }
+
   template <class T, class Question>
   Result<T> ask_service(Question question, WaitTally FileCounters::*waits = &FileCounters::for_answers) {
     const WaitTimer timer(counters_.*waits);
     counters_.messages.add();
-    return core_.ask<T>(std::move(question));
+    return core_->ask<T>(std::move(question));
   }
   void tell_stats_of(std::optional<LockStats> locks) const {
     const char* destination = std::getenv("SLUICE_STATS");
@@ -242,28 +257,14 @@ class RemoteFile final : public File, public Recoverable {
 
   Result<> check_open() const {
     if (closed_) return fail(ErrorCode::kInvalidArgument, opened_.path + " was closed already");
-    if (const auto why = lost_error()) return fail(*why);
+    if (const auto why = faults_.why_lost()) return fail(*why);
     return {};
   }
-  // A transaction that lacks a write is no state that anybody meant.
-  Result<> check_whole() const {
-    const std::lock_guard lock(lost_mutex_);
-    if (!failed_write_) return {};
-    return fail(*failed_write_);
-  }
-  void note_failed_write(const Error& why) {
-    if (why.code == ErrorCode::kAccess) return;  // a handle for reading: there is nothing to commit
-    const std::lock_guard lock(lost_mutex_);
-    if (failed_write_) return;
-    failed_write_ =
-        Error(ErrorCode::kAborted, "an earlier write to " + opened_.path +
-                                       " failed, so nothing since its last sync is committed; open it again "
-                                       "and write again (" +
-                                       why.message + ")");
-  }
-  std::optional<Error> lost_error() const {
-    const std::lock_guard lock(lost_mutex_);
-    return lost_;
+  // For a request other than a transfer: it comes after the writes that have returned.
+  Result<> ready() {
+    if (auto open = check_open(); !open) return open;
+    if (auto known = join(); !known) return known;
+    return behind_.settle();
   }
 
   Result<uint64_t> ask_size(std::optional<uint64_t> look_beyond) {
@@ -278,12 +279,12 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<> set_size(uint64_t size_bytes, bool only_grow) {
-    if (auto open = check_open(); !open) return open;
-    if (auto settled = behind_.settle(); !settled) return settled;
+    if (auto open = ready(); !open) return open;
     if (size_bytes > kMaxFileBytes) {
       return fail(ErrorCode::kTooLarge, "a file of " + std::to_string(size_bytes) +
                                             " bytes is beyond the largest, " + std::to_string(kMaxFileBytes));
     }
+    changed_ = true;
     wire::ResizeT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -295,8 +296,7 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<int64_t> counter(wire::CounterOp op, int64_t value) {
-    if (auto open = check_open(); !open) return fail(open.error());
-    if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    if (auto open = ready(); !open) return fail(open.error());
     wire::CounterT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -312,6 +312,12 @@ class RemoteFile final : public File, public Recoverable {
     if (auto open = check_open(); !open) return fail(open.error());
     auto plan = plan_batches(extents, memory, {});
     if (!plan) return fail(plan.error());
+    if (plan->empty() && !joined_) return uint64_t{0};
+    if (auto known = join(); !known) {
+      if (writing) faults_.write_failed(opened_.path, known.error());
+      return fail(known.error());
+    }
+    if (writing) changed_ = true;
     if (writing) return write_plan(std::move(*plan));
     // What this process wrote goes before what it reads.
     if (auto settled = target_.settings.takes_locks() && !plan->empty() ? behind_.settle(bounds(extents))
@@ -347,7 +353,7 @@ class RemoteFile final : public File, public Recoverable {
 
   // `versions`: those that the requests of a read met.
   Result<uint64_t> carry_out(const std::vector<Batch>& plan, bool writing, std::set<uint64_t>& versions) {
-    Transfer transfer(core_, counters_.for_answers);
+    Transfer transfer(*core_, counters_.for_answers);
     std::vector<std::unique_ptr<BatchBuffer>> buffers(plan.size());
     std::vector<std::vector<uint32_t>> checksums(plan.size());
     for (size_t i = 0; i < plan.size(); ++i) {
@@ -360,15 +366,15 @@ class RemoteFile final : public File, public Recoverable {
         transfer.finished(i, fail(ready.error()));
         break;
       }
-      core_.transport.post(
+      core_->transport.post(
           [this, &transfer, &batch, &sums = checksums[i], &buffer = buffers[i], i, writing, &versions] {
             // A copy goes with its batch, so that the window bounds the memory too.
             const auto finished = [this, &transfer, &batch, &sums, &buffer, i, writing,
                                    &versions](Result<uint64_t> bytes) {
               if (bytes && !writing && !buffer->placed) bytes = take_bytes(batch, *buffer, sums, *bytes);
               if (buffer->room) {
-                core_.lane.settle(*buffer->room);
-                core_.give_back(false);
+                core_->lane.settle(*buffer->room);
+                core_->give_back(false);
               }
               if (!writing && bytes && *bytes > 0) versions.insert(buffer->version);
               buffer.reset();
@@ -382,7 +388,7 @@ class RemoteFile final : public File, public Recoverable {
     if (auto error = transfer.error()) {
       error->message += " (" + std::to_string(transfer.bytes()) + " bytes were " +
                         (writing ? "written" : "read") + " before)";
-      if (writing) note_failed_write(*error);
+      if (writing) faults_.write_failed(opened_.path, *error);
       return fail(*error);
     }
     return transfer.bytes();
@@ -394,7 +400,7 @@ class RemoteFile final : public File, public Recoverable {
               say_write({write.batch, write.buffer, write.sums, write.locks, hurried}, answered);
             },
             [this](uint64_t bytes) { return room_to_gather(bytes); },
-            [this](const Error& why) { note_failed_write(why); }};
+            [this](const Error& why) { faults_.write_failed(opened_.path, why); }};
   }
 
   // Whether writes may be gathered: under locks that keep out whoever would have to see them. Members of a
@@ -409,7 +415,7 @@ class RemoteFile final : public File, public Recoverable {
   // The bytes are in the hot tier, in a grant that outlives the service; that they are there is said, and the
   // caller need not wait until it was heard. When the service is lost meanwhile, it is said again.
   bool may_write_behind() const {
-    return core_.lane.usable() && core_.lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
+    return core_->lane.usable() && core_->lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
   }
 
   Result<uint64_t> gather(const Batch& batch) {
@@ -417,7 +423,7 @@ class RemoteFile final : public File, public Recoverable {
     auto use = take_lock(bounds(batch.extents), /*write=*/true);
     Result<> gathered = use ? behind_.gather(batch, std::move(*use)) : Result<>(fail(use.error()));
     if (!gathered) {
-      note_failed_write(gathered.error());
+      faults_.write_failed(opened_.path, gathered.error());
       return fail(gathered.error());
     }
     return settle_when_away(batch.bytes);
@@ -429,11 +435,11 @@ class RemoteFile final : public File, public Recoverable {
     for (Batch& batch : plan) {
       bytes += batch.bytes;
       if (auto sent = send_behind(std::move(batch)); !sent) {
-        note_failed_write(sent.error());
+        faults_.write_failed(opened_.path, sent.error());
         (void)behind_.settle();
         return fail(sent.error());
       }
-      core_.lane.note_change(target_.container);  // after it was sent: who is told later is told of it
+      core_->lane.note_change(target_.container);  // after it was sent: who is told later is told of it
     }
     return settle_when_away(bytes);
   }
@@ -446,7 +452,7 @@ class RemoteFile final : public File, public Recoverable {
     write->buffer = BatchBuffer(std::move(*room));
     auto use = take_lock(bounds(batch.extents), /*write=*/true);
     if (!use) {
-      core_.lane.settle(*write->buffer.room);
+      core_->lane.settle(*write->buffer.room);
       return fail(use.error());
     }
     write->use = std::move(*use);
@@ -457,14 +463,14 @@ class RemoteFile final : public File, public Recoverable {
 
   // While the service is away, or may have given this process up, nothing is done behind the caller's back.
   Result<uint64_t> settle_when_away(uint64_t bytes) {
-    const bool leased = core_.transport.now_ms() < core_.session.leased_until_ms();
-    if (core_.session.connected() && leased) return bytes;
+    const bool leased = core_->transport.now_ms() < core_->session.leased_until_ms();
+    if (core_->session.connected() && leased) return bytes;
     if (auto settled = behind_.settle(); !settled) return fail(settled.error());
     return bytes;
   }
 
   Result<BatchBuffer> room_to_gather(uint64_t bytes) {
-    if (!core_.lane.usable()) return BatchBuffer(bytes);
+    if (!core_->lane.usable()) return BatchBuffer(bytes);
     auto room = find_room(bytes);
     if (!room && room.error().code == ErrorCode::kUnsupported) return BatchBuffer(bytes);
     if (!room) return fail(room.error());
@@ -474,7 +480,7 @@ class RemoteFile final : public File, public Recoverable {
 
   // Waits for it.
   Result<LockUse> take_lock(const Extent& extent, bool write) {
-    return core_.wait_for<LockUse>([=, this](std::function<void(Result<LockUse>)> done) {
+    return core_->wait_for<LockUse>([=, this](std::function<void(Result<LockUse>)> done) {
       with_lock(extent, write, std::move(done));
     });
   }
@@ -482,7 +488,7 @@ class RemoteFile final : public File, public Recoverable {
   // --- caller's thread ---
   Result<> prepare_write(const Batch& batch, std::unique_ptr<BatchBuffer>& buffer,
                          std::vector<uint32_t>& sums) {
-    if (core_.lane.usable()) {
+    if (core_->lane.usable()) {
       auto room = find_room(batch.bytes);
       if (room) {
         buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/true);
@@ -500,8 +506,8 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<> prepare_read(const Batch& batch, std::unique_ptr<BatchBuffer>& buffer, bool last) {
-    buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/core_.lane.usable() && !cold_);
-    if (last && core_.lane.usable() && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
+    buffer = std::make_unique<BatchBuffer>(batch, /*in_place=*/core_->lane.usable() && !cold_);
+    if (last && core_->lane.usable() && batch.extents.size() == 1) buffer->ahead = ahead_.wanted(batch.extents.front());
     return {};
   }
 
@@ -510,7 +516,7 @@ class RemoteFile final : public File, public Recoverable {
   // Under locks it takes one as any read: who gathered writes there has sent them then, and what was told
   // does not stand any more.
   std::optional<uint64_t> read_told(std::span<const Batch> plan) {
-    if (!core_.lane.usable() || !ahead_.has(plan)) return std::nullopt;
+    if (!core_->lane.usable() || !ahead_.has(plan)) return std::nullopt;
     std::optional<LockUse> use;
     if (target_.settings.takes_locks()) {
       if (plan.size() != 1) return std::nullopt;
@@ -518,22 +524,22 @@ class RemoteFile final : public File, public Recoverable {
       if (!taken) return std::nullopt;  // the request that follows says why
       use = std::move(*taken);
     }
-    const uint64_t leased_until_ms = core_.session.leased_until_ms();
-    const auto bytes = ahead_.serve(plan, core_.transport.now_ms());
-    if (use) (void)core_.on_loop([&] { use->hold.reset(); });
-    if (!bytes || core_.transport.now_ms() >= leased_until_ms) return std::nullopt;
+    const uint64_t leased_until_ms = core_->session.leased_until_ms();
+    const auto bytes = ahead_.serve(plan, core_->transport.now_ms());
+    if (use) (void)core_->on_loop([&] { use->hold.reset(); });
+    if (!bytes || core_->transport.now_ms() >= leased_until_ms) return std::nullopt;
     counters_.read_told.add(*bytes);
     return bytes;
   }
 
   Result<Lane::Room> find_room(uint64_t bytes) {
-    if (auto room = core_.lane.take(bytes)) return std::move(*room);
+    if (auto room = core_->lane.take(bytes)) return std::move(*room);
     wire::LeaseT ask;
     ask.need = bytes;
-    ask.want = std::max(bytes, core_.lane.wanted_bytes());
+    ask.want = std::max(bytes, core_->lane.wanted_bytes());
     auto leased = ask_service<wire::LeasedT>(std::move(ask), &FileCounters::for_room);
     if (!leased) return fail(leased.error());
-    if (auto room = core_.lane.add(*leased, bytes)) return std::move(*room);
+    if (auto room = core_->lane.add(*leased, bytes)) return std::move(*room);
     return fail(ErrorCode::kUnsupported, "the service granted room that is not mapped here");
   }
 
@@ -564,7 +570,7 @@ class RemoteFile final : public File, public Recoverable {
         // The lock went with a restart of the service, or to another client after a revoke: take one again.
         const bool lost_lock = !done && done.error().code == ErrorCode::kConflict && lock != 0;
         if (!lost_lock || attempts <= 1) return finished(std::move(done));
-        core_.locks.refused(target_.container, lock);
+        core_->locks.refused(target_.container, lock);
         send_write(batch, buffer, sums, attempts - 1, finished);
       };
       say_write({batch, buffer, sums, locks, /*hurried=*/true}, answered);
@@ -579,7 +585,7 @@ class RemoteFile final : public File, public Recoverable {
     bool hurried;  // somebody waits for the answer
   };
   void say_write(const WriteParts& parts, Finished finished) {
-    if (const auto why = lost_error()) return finished(fail(*why));
+    if (const auto why = faults_.why_lost()) return finished(fail(*why));
     wire::WriteT ask;
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
@@ -593,7 +599,7 @@ class RemoteFile final : public File, public Recoverable {
       const auto* data = reinterpret_cast<const uint8_t*>(parts.buffer.span.data());
       ask.inline_.assign(data, data + parts.buffer.span.size());
     } else {
-      auto memory = core_.transport.expose(parts.buffer.span, transport::Access::kRemoteRead);
+      auto memory = core_->transport.expose(parts.buffer.span, transport::Access::kRemoteRead);
       if (!memory) return finished(fail(memory.error()));
       exposed = std::move(*memory);
       ask.source = to_wire(exposed->remote());
@@ -612,7 +618,7 @@ class RemoteFile final : public File, public Recoverable {
       way.add(bytes);
       finished(bytes);
     };
-    core_.session.call(std::move(ask), heard, parts.hurried);
+    core_->session.call(std::move(ask), heard, parts.hurried);
   }
 
   void send_read(const Batch& batch, BatchBuffer& buffer, std::vector<uint32_t>& sums, int attempts,
@@ -629,21 +635,21 @@ class RemoteFile final : public File, public Recoverable {
     ask.handle = handle_.handle;
     ask.secret = handle_.secret;
     ask.extents = protocol::to_wire(batch.extents);
-    ask.mapped = core_.lane.usable();
+    ask.mapped = core_->lane.usable();
     if (ask.mapped) ask.ahead = buffer.ahead;
     ask.release = take_spent_pins(/*all=*/false);
-    const ChangeMark mark = core_.lane.mark_changes(target_.container);
+    const ChangeMark mark = core_->lane.mark_changes(target_.container);
     // Without the lane, the buffer is there; with it, it may not have been needed.
     if (buffer.span.empty() && !ask.mapped) buffer = BatchBuffer(batch, /*in_place=*/false);
     std::shared_ptr<transport::ExposedMemory> exposed;
     if (batch.bytes > protocol::kMaxInlineBytes && !buffer.span.empty()) {
-      auto memory = core_.transport.expose(buffer.span, transport::Access::kRemoteWrite);
+      auto memory = core_->transport.expose(buffer.span, transport::Access::kRemoteWrite);
       if (!memory) return finished(fail(memory.error()));
       exposed = std::move(*memory);
       ask.destination = to_wire(exposed->remote());
     }
     counters_.messages.add();
-    core_.session.call(std::move(ask), [=, this, &batch, &buffer, &sums](Result<Answer> answer) mutable {
+    core_->session.call(std::move(ask), [=, this, &batch, &buffer, &sums](Result<Answer> answer) mutable {
       exposed.reset();
       auto read =
           answer ? Core::body_of<wire::ReadDoneT>(*answer) : Result<wire::ReadDoneT>(fail(answer.error()));
@@ -692,15 +698,15 @@ class RemoteFile final : public File, public Recoverable {
                              const ChangeMark& mark) {
     spent_pins_.push_back(read.pin);
     look_at_pins_later();
-    const auto told = core_.lane.told(std::move(read), mark);
+    const auto told = core_->lane.told(std::move(read), mark);
     if (!told) return fail(ErrorCode::kInternal, "the hot tier is not mapped");
     MemoryCursor memory(batch.memory);
     auto copied = told->copy_out(0, told->bytes(), memory);
-    if (copied && core_.transport.now_ms() >= core_.session.leased_until_ms())
+    if (copied && core_->transport.now_ms() >= core_->session.leased_until_ms())
       copied = fail(Error(ErrorCode::kConflict, "this process was silent for too long").mark_retryable());
     if (copied && told->ahead() > 0) {
       spent_pins_.pop_back();
-      ahead_.keep(told, batch.extents.front(), core_.transport.now_ms());
+      ahead_.keep(told, batch.extents.front(), core_->transport.now_ms());
     }
     if (!copied) return fail(copied.error());
     cold_ = false;
@@ -710,14 +716,14 @@ class RemoteFile final : public File, public Recoverable {
 
   // Pins are given back with the next read; when none comes, by themselves.
   std::vector<uint64_t> take_spent_pins(bool all) {
-    std::vector<uint64_t> pins = ahead_.take_spent(core_.transport.now_ms(), all);
+    std::vector<uint64_t> pins = ahead_.take_spent(core_->transport.now_ms(), all);
     pins.insert(pins.end(), spent_pins_.begin(), spent_pins_.end());
     spent_pins_.clear();
     return pins;
   }
   void look_at_pins_later() {
     if (std::exchange(looks_at_pins_, true)) return;
-    core_.transport.after_ms(ReadAhead::kIdleMs, [this, alive = alive_] {
+    core_->transport.after_ms(ReadAhead::kIdleMs, [this, alive = alive_] {
       if (!*alive) return;
       looks_at_pins_ = false;
       release_pins(/*all=*/false);
@@ -725,14 +731,14 @@ class RemoteFile final : public File, public Recoverable {
     });
   }
   void release_pins(bool all) {
-    if (!core_.session.ready_now()) return;  // they stay, for the next time
+    if (!core_->session.ready_now()) return;  // they stay, for the next time
     wire::ReleaseT release;
     release.pins = take_spent_pins(all);
     if (release.pins.empty()) return;
     protocol::Body body;
     body.Set(std::move(release));
     counters_.messages.add();
-    core_.session.tell(std::move(body));
+    core_->session.tell(std::move(body));
   }
 
   // So that the locks of the later parts are there when it is their turn.
@@ -740,48 +746,53 @@ class RemoteFile final : public File, public Recoverable {
     if (!target_.settings.takes_locks() || plan.size() < 2) return;
     std::vector<Extent> writes;
     for (const Batch& batch : plan) writes.push_back(bounds(batch.extents));
-    (void)core_.on_loop([&] { core_.locks.expect(target_.container, writes); });
+    (void)core_->on_loop([&] { core_->locks.expect(target_.container, writes); });
   }
 
   void with_lock(const Extent& extent, bool write, std::function<void(Result<LockUse>)> go) {
-    if (const auto why = lost_error()) return go(fail(*why));
+    if (const auto why = faults_.why_lost()) return go(fail(*why));
     if (!target_.settings.takes_locks()) return go(LockUse{});
-    core_.locks.acquire(target_.container, extent, write, std::move(go));
+    core_->locks.acquire(target_.container, extent, write, std::move(go));
   }
 
   static std::unique_ptr<wire::Buffer> to_wire(const transport::RemoteBuffer& buffer) {
     return std::make_unique<wire::Buffer>(buffer.address, buffer.key, buffer.length);
   }
 
-  std::shared_ptr<void> keep_alive_;
-  Core& core_;
+  const Reach reach_;
+  std::shared_ptr<Core> core_;  // from join() on
+  std::mutex join_mutex_;
+  std::atomic<bool> joined_{false};
   const HandleText handle_;
-  const FileInfo opened_;
+  const FileInfo& opened_;
   const bool owner_;
   const uint32_t asked_factor_;
   const LockTarget target_;
   FileCounters counters_;
   std::atomic<bool> closed_{false};
-  uint64_t last_record_ = 0;  // newest acknowledged; loop thread
+  std::atomic<bool> changed_{false};  // by this process, since the open
+  uint64_t last_record_ = 0;          // newest acknowledged; loop thread
   WriteBehind behind_;
   ReadAhead ahead_;
   std::vector<uint64_t> spent_pins_;  // loop thread
   bool looks_at_pins_ = false;        // loop thread
   std::atomic<bool> cold_ = false;    // the last read found bytes that are not in the hot tier
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for timers; loop thread
-  mutable std::mutex lost_mutex_;
-  std::optional<Error> lost_;          // why the file cannot go on
-  std::optional<Error> failed_write_;  // why its transaction cannot commit
+  FileFaults faults_;
 };
 
 }  // namespace
 
-std::unique_ptr<File> make_remote_file(std::shared_ptr<void> keep_alive, Core& core, HandleText handle,
-                                       FileInfo opened, std::optional<OpenOptions> asked) {
-  auto file = std::make_unique<RemoteFile>(std::move(keep_alive), core, std::move(handle), std::move(opened),
-                                           std::move(asked));
-  file->start();
+std::unique_ptr<File> make_remote_file(std::shared_ptr<Core> core, HandleText handle,
+                                       const OpenOptions& asked) {
+  auto file = std::make_unique<RemoteFile>(std::move(handle), /*owner=*/true, asked.striping_factor,
+                                           [core = std::move(core)] { return core; });
+  (void)file->join();
   return file;
+}
+
+std::unique_ptr<File> make_shared_file(HandleText handle, Reach reach) {
+  return std::make_unique<RemoteFile>(std::move(handle), /*owner=*/false, 0, std::move(reach));
 }
 
 }  // namespace sluice::client

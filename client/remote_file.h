@@ -1,7 +1,7 @@
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <optional>
 
 #include "client/client.h"
 #include "client/core.h"
@@ -9,8 +9,13 @@
 
 namespace sluice::client {
 
-// The owner keeps the client alive as long as a file is open. `asked`: what an owner opened it with.
-std::unique_ptr<File> make_remote_file(std::shared_ptr<void> keep_alive, Core& core, HandleText handle,
-                                       FileInfo opened, std::optional<OpenOptions> asked);
+// A file just opened by this process, and known to its session. It keeps the core as long as it lives.
+std::unique_ptr<File> make_remote_file(std::shared_ptr<Core> core, HandleText handle,
+                                       const OpenOptions& asked);
+
+// A file that another process opened. The first access reaches the pool and attaches; a failure is that
+// access's, and the next one tries again.
+using Reach = std::function<Result<std::shared_ptr<Core>>()>;
+std::unique_ptr<File> make_shared_file(HandleText handle, Reach reach);
 
 }  // namespace sluice::client

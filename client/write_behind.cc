@@ -51,10 +51,8 @@ std::pair<BatchBuffer, std::vector<uint32_t>> Gathered::finish() {
   return {std::move(buffer_), std::move(sums)};
 }
 
-WriteBehind::WriteBehind(Core& core, FileCounters& counters, ContainerId container, uint64_t chunk_bytes,
-                         Links links)
-    : core_(core),
-      counters_(counters),
+WriteBehind::WriteBehind(FileCounters& counters, ContainerId container, uint64_t chunk_bytes, Links links)
+    : counters_(counters),
       container_(container),
       chunk_bytes_(chunk_bytes),
       capacity_(std::min(chunk_bytes, kMostCapacity)),
@@ -70,7 +68,7 @@ Result<> WriteBehind::wait_until(const std::function<bool()>& holds) {
   std::unique_lock lock(mutex_);
   if (holds()) return {};
   const WaitTimer timer(counters_.for_answers);
-  if (core_.wait_while_running(lock, changed_, holds)) return {};
+  if (core_->wait_while_running(lock, changed_, holds)) return {};
   return fail(ErrorCode::kAborted, "the connection to the pool has ended");
 }
 
@@ -80,16 +78,16 @@ Result<> WriteBehind::send(std::shared_ptr<Write> write) {
       256 + write->batch.extents.size() * sizeof(wire::Extent) + write->sums.size() * 4;
   // Asked as often as anybody likes, so it takes nothing.
   const auto has_room = [&] {
-    return under_way_.size() < kMostUnderWay && core_.may_reserve_behind(write->message_bytes);
+    return under_way_.size() < kMostUnderWay && core_->may_reserve_behind(write->message_bytes);
   };
   while (true) {
     if (auto waited = wait_until(has_room); !waited) return waited;
     const std::lock_guard lock(mutex_);
-    if (!has_room() || !core_.reserve_behind(write->message_bytes)) continue;
+    if (!has_room() || !core_->reserve_behind(write->message_bytes)) continue;
     under_way_.push_back(write);
     break;
   }
-  return core_.on_loop([this, write] {
+  return core_->on_loop([this, write] {
     send_gathered(/*hurried=*/false);  // what came before goes before
     say(write, /*hurried=*/false);
   });
@@ -107,7 +105,7 @@ void WriteBehind::answered(const std::shared_ptr<Write>& write, const Result<uin
     const std::lock_guard lock(mutex_);
     if (!outcome && !error_) error_ = outcome.error();
     std::erase(under_way_, write);
-    if (write->message_bytes != 0) core_.end_behind(write->message_bytes);
+    if (write->message_bytes != 0) core_->end_behind(write->message_bytes);
     changed_.notify_all();
   }
   std::vector<std::function<void()>> done;
@@ -122,8 +120,8 @@ void WriteBehind::answered(const std::shared_ptr<Write>& write, const Result<uin
 
 void WriteBehind::release_room(const BatchBuffer& buffer) {
   if (!buffer.room) return;
-  core_.lane.settle(*buffer.room);
-  core_.give_back(false);
+  core_->lane.settle(*buffer.room);
+  core_->give_back(false);
 }
 
 Result<> WriteBehind::gather(const Batch& batch, LockUse use) {
@@ -131,7 +129,7 @@ Result<> WriteBehind::gather(const Batch& batch, LockUse use) {
   Outcome outcome = Outcome::kGathered;
   Result<> went;
   do {
-    went = core_.on_loop([&] { outcome = try_gather(batch, use, fresh); });
+    went = core_->on_loop([&] { outcome = try_gather(batch, use, fresh); });
     if (!went) break;
     if (outcome == Outcome::kNeedsAnswers) went = wait_until([&] { return may_join(batch); });
     if (outcome == Outcome::kNeedsRoom) {
@@ -141,7 +139,7 @@ Result<> WriteBehind::gather(const Batch& batch, LockUse use) {
     }
   } while (went && outcome != Outcome::kGathered);
   if (!use.hold && !fresh) return went;
-  (void)core_.on_loop([&] {
+  (void)core_->on_loop([&] {
     use.hold.reset();
     if (fresh) release_room(fresh->finish().first);  // another thread had made one meanwhile
   });
@@ -174,7 +172,7 @@ WriteBehind::Outcome WriteBehind::try_gather(const Batch& batch, LockUse& use,
   }
   gathered_->append(batch, use.id);
   counters_.gathered.add(batch.bytes);
-  core_.lane.note_change(container_);
+  core_->lane.note_change(container_);
   use.hold.reset();  // may send it: somebody waits for the lock
   if (gathered_ && gathered_->whole(chunk_bytes_)) send_gathered(/*hurried=*/false);
   return Outcome::kGathered;
@@ -185,7 +183,7 @@ void WriteBehind::send_gathered(bool hurried) {
   const auto write = std::make_shared<Write>();
   bool all_locked = true;
   for (const Extent& extent : gathered_->extents()) {
-    const uint64_t lock = core_.locks.covering(container_, extent);
+    const uint64_t lock = core_->locks.covering(container_, extent);
     all_locked = all_locked && lock != 0;
     if (write->locks.empty() || write->locks.back() != lock) write->locks.push_back(lock);
     auto& all = write->batch.extents;
@@ -197,7 +195,7 @@ void WriteBehind::send_gathered(bool hurried) {
   }
   write->batch.bytes = gathered_->bytes();
   std::tie(write->buffer, write->sums) = gathered_->finish();
-  if (write->buffer.room) core_.lane.trim(*write->buffer.room, write->batch.bytes);
+  if (write->buffer.room) core_->lane.trim(*write->buffer.room, write->batch.bytes);
   gathered_.reset();
   has_gathered_ = false;
   {
@@ -236,7 +234,7 @@ bool WriteBehind::touched(const Extent& extent) const {
 Result<> WriteBehind::settle_all(const std::optional<Extent>& touching) {
   bool sent = false;
   if (has_gathered_) {
-    (void)core_.on_loop([&] {
+    (void)core_->on_loop([&] {
       sent = gathered_ && (!touching || gathered_->overlaps(*touching));
       if (sent) send_gathered(/*hurried=*/true);
     });
@@ -253,11 +251,11 @@ Result<> WriteBehind::settle_all(const std::optional<Extent>& touching) {
 
 // It may doze over messages that nobody waited for until now.
 void WriteBehind::hurry_service() {
-  (void)core_.on_loop([this] {
+  (void)core_->on_loop([this] {
     protocol::Body body;
     body.Set(wire::RenewT{});
     counters_.messages.add();
-    core_.session.tell(std::move(body));
+    core_->session.tell(std::move(body));
   });
 }
 

@@ -80,7 +80,9 @@ class WriteBehind {
     // A write failed. Any thread.
     std::function<void(const Error&)> failed;
   };
-  WriteBehind(Core& core, FileCounters& counters, ContainerId container, uint64_t chunk_bytes, Links links);
+  WriteBehind(FileCounters& counters, ContainerId container, uint64_t chunk_bytes, Links links);
+  // Before the first write.
+  void join(Core& core) { core_ = &core; }
 
   // --- the caller's thread ---
   // What failed and was not told yet; it is told once.
@@ -117,7 +119,7 @@ class WriteBehind {
   void release_room(const BatchBuffer& buffer);
   void hurry_service();
 
-  Core& core_;
+  Core* core_ = nullptr;
   FileCounters& counters_;
   const ContainerId container_;
   const uint64_t chunk_bytes_;

@@ -91,6 +91,7 @@ class Context {
   IdPool txn_ids;
 
   std::atomic<uint64_t> bytes_written{0}, bytes_read{0}, writes{0}, reads{0}, syncs{0};
+  std::atomic<uint64_t> requests{0}, opens{0}, attaches{0}, closes{0};
   std::atomic<uint64_t> evicted{0}, refused_messages{0}, session_count{0}, client_count{0}, file_count{0};
 
  private:

@@ -72,6 +72,10 @@ class EngineImpl final : public Engine {
     now.writes = context_.writes;
     now.reads = context_.reads;
     now.syncs = context_.syncs;
+    now.requests = context_.requests;
+    now.opens = context_.opens;
+    now.attaches = context_.attaches;
+    now.closes = context_.closes;
     now.degraded_blocks = context_.parts.store.degraded_blocks();
     now.sessions_evicted = context_.evicted;
     now.requests_refused = context_.refused_messages;
@@ -97,6 +101,7 @@ class EngineImpl final : public Engine {
     if (session == nullptr) return refuse_peer(peer, "a request before hello");
     context_.sessions.renew(*session, context_.parts.transport.now_ms());
     const SessionId id = session->id;
+    ++context_.requests;
     if (const auto answered = session->answers.find(message->id); answered != session->answers.end()) {
       if (!context_.parts.transport.send(peer, answered->second))
         return refuse_peer(peer, "it does not take its answers");
@@ -223,8 +228,10 @@ class EngineImpl final : public Engine {
       case wire::Body::Explain:
         return names_.explain(request, *body.AsExplain());
       case wire::Body::Open:
+        ++context_.opens;
         return files_.open(request, message);
       case wire::Body::Attach:
+        ++context_.attaches;
         return files_.attach(request, *body.AsAttach());
       case wire::Body::Recover:
         return files_.recover(request, message);
@@ -250,6 +257,7 @@ class EngineImpl final : public Engine {
       case wire::Body::Sync:
         return files_.sync(request, *body.AsSync());
       case wire::Body::Close:
+        ++context_.closes;
         return files_.close(request, *body.AsClose());
       case wire::Body::Counter:
         return files_.counter(request, *body.AsCounter());

@@ -58,6 +58,8 @@ struct Counters {
   uint64_t writes = 0;
   uint64_t reads = 0;
   uint64_t syncs = 0;
+  uint64_t requests = 0;  // of all kinds, from clients that said hello
+  uint64_t opens = 0, attaches = 0, closes = 0;
   uint64_t degraded_blocks = 0;
   uint64_t sessions_evicted = 0;
   uint64_t requests_refused = 0;    // messages that the protocol does not allow

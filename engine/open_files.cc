@@ -203,25 +203,10 @@ void OpenFiles::attach(const Request& request, const wire::AttachT& attach) {
     return;
   }
   if (file == nullptr || file->secret != attach.secret)
-    return context_.refuse(request, not_open("it was closed, or never opened"));
+    return context_.refuse(request, not_open("it was closed, or the process that opened it is gone"));
+  if (context_.sessions.find(request.session) == nullptr) return;  // left while it waited
   file->sharers.insert(request.session);
-  const ContainerId container = file->container;
-  context_.off_loop(
-      container.value,
-      [this, container, path = file->path]() -> Result<wire::FileInfoT> {
-        auto info = context_.parts.store.find(container);
-        auto told = info ? describe(context_.parts, *info) : Result<wire::FileInfoT>(fail(info.error()));
-        if (!told) return fail(or_removed(context_.parts, container, path, told.error()));
-        return told;
-      },
-      [this, request, handle = attach.handle, secret = attach.secret](Result<wire::FileInfoT> told) {
-        if (!told) return context_.refuse(request, told.error());
-        wire::OpenedT opened;
-        opened.handle = handle;
-        opened.secret = secret;
-        opened.info = std::make_unique<wire::FileInfoT>(std::move(*told));
-        context_.answer(request, std::move(opened));
-      });
+  context_.answer(request, wire::DoneT{});
 }
 
 namespace {
@@ -521,10 +506,9 @@ void OpenFiles::sync(const Request& request, const wire::SyncT& sync) {
 void OpenFiles::close(const Request& request, const wire::CloseT& close) {
   auto file = find(request, close.handle, close.secret);
   if (!file) return context_.refuse(request, file.error());
-  if ((*file)->owner != request.session) {
-    (*file)->sharers.erase(request.session);
-    return context_.answer(request, to_wire((*file)->last_sync));
-  }
+  if ((*file)->owner != request.session)
+    return context_.refuse(request, {ErrorCode::kInvalidArgument,
+                                     "only the process that opened " + (*file)->path + " may close it"});
   if (!close.commit) {
     const auto last = (*file)->last_sync;
     drop(**file);

@@ -165,6 +165,10 @@ std::string status_json(const StatusSnapshot& snapshot) {
         {"writes", counters.writes},
         {"reads", counters.reads},
         {"syncs", counters.syncs},
+        {"requests", counters.requests},
+        {"opens", counters.opens},
+        {"attaches", counters.attaches},
+        {"closes", counters.closes},
         {"sessions_evicted", counters.sessions_evicted},
         {"requests_refused", counters.requests_refused},
         {"degraded_blocks", counters.degraded_blocks}}},
@@ -191,6 +195,10 @@ std::string metrics_text(const StatusSnapshot& snapshot) {
   text.counter("writes_total", "Write requests.", counters.writes);
   text.counter("reads_total", "Read requests.", counters.reads);
   text.counter("syncs_total", "Committed transactions.", counters.syncs);
+  text.counter("requests_total", "Messages of clients.", counters.requests);
+  text.counter("opens_total", "Files opened.", counters.opens);
+  text.counter("attaches_total", "Processes that came to use a file that another opened.", counters.attaches);
+  text.counter("closes_total", "Files closed.", counters.closes);
   text.counter("sessions_evicted_total", "Sessions whose lease ended.", counters.sessions_evicted);
   text.counter("requests_refused_total", "Messages that the protocol does not allow.",
                counters.requests_refused);

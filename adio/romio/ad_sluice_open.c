@@ -35,6 +35,7 @@ static uint32_t open_flags(int access_mode) {
 // What rank 0 tells the others about the file that it opened.
 struct Opened {
   struct SluiceError error;
+  uint64_t size;  // to append to
   char handle[SLUICE_HANDLE_BYTES];
   char hints[SLUICE_HINTS_BYTES];
 };
@@ -54,6 +55,9 @@ static void open_first(ADIO_File fd, struct Opened* opened) {
   free(hints);
   if (!failed && abi->share(state->file, opened->handle, sizeof opened->handle, &opened->error) == 0) {
     abi->effective_hints(state->file, opened->hints, sizeof opened->hints, &opened->error);
+  }
+  if (opened->error.code == SLUICE_OK && (fd->access_mode & ADIO_APPEND)) {
+    abi->size(state->file, &opened->size, &opened->error);
   }
 }
 
@@ -111,14 +115,10 @@ static int open_together(ADIO_File fd, int rank, struct Opened* opened) {
   if (rank != 0) {
     state->abi->attach(opened->handle, &state->file, &opened->error);
   }
-  uint64_t size = 0;
-  if (opened->error.code == SLUICE_OK && (fd->access_mode & ADIO_APPEND)) {
-    state->abi->size(state->file, &size, &opened->error);
-  }
   if (sluice_agree(fd->comm, &opened->error)) {
     return -1;
   }
-  fd->fp_ind = (ADIO_Offset)size;
+  fd->fp_ind = (ADIO_Offset)opened->size;
   return 0;
 }
 
@@ -194,7 +194,7 @@ void ADIOI_SLUICE_Close(ADIO_File fd, int* error_code) {
       error = close_error;
     }
   }
-  // The others leave after the commit, so that none is taken for one who died before it.
+  // That ended the file for all. The others leave after it, so that none is taken for one who died before.
   MPI_Bcast(&error, (int)sizeof error, MPI_BYTE, 0, fd->comm);
   if (rank != 0) {
     struct SluiceError ignored = {0};

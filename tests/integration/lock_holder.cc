@@ -1,10 +1,12 @@
-// A process that takes many locks, for tests that kill or stop it:
+// A process that takes many locks, or shares a file, for tests that kill or stop it:
 //
 //   lock_holder POOL PATH COUNT
+//   lock_holder POOL HANDLE COUNT
 //
 // Writes COUNT pieces of 512 bytes, each under a lock of its own, syncs, writes them again, says "ready", and
 // waits for a line on its standard input. Then writes once more and says what came of it: "written", or
-// "refused" and the sentence.
+// "refused" and the sentence. Of a file that another process opened it writes the pieces once, and flushes
+// them.
 
 #include <array>
 #include <cstdint>
@@ -31,6 +33,18 @@ Result<uint64_t> write_piece(client::File& file, uint64_t number, std::byte byte
 int complain(const Error& error) {
   std::fprintf(stderr, "lock_holder: %s\n", error.message.c_str());
   return 1;
+}
+
+int share(const char* handle, uint64_t count) {
+  auto file = client::attach_shared(handle);
+  if (!file) return complain(file.error());
+  for (uint64_t i = 0; i < count; ++i) {
+    if (auto written = write_piece(**file, i, std::byte{1}); !written) return complain(written.error());
+  }
+  if (auto flushed = (*file)->flush(); !flushed) return complain(flushed.error());
+  std::puts("ready");
+  std::fflush(stdout);
+  return std::getchar() == EOF ? 0 : 1;
 }
 
 int hold(const char* pool, const char* path, uint64_t count) {
@@ -67,8 +81,9 @@ int hold(const char* pool, const char* path, uint64_t count) {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: lock_holder POOL PATH COUNT\n");
+    std::fprintf(stderr, "usage: lock_holder POOL PATH|HANDLE COUNT\n");
     return 2;
   }
-  return hold(argv[1], argv[2], std::strtoull(argv[3], nullptr, 10));
+  const uint64_t count = std::strtoull(argv[3], nullptr, 10);
+  return argv[2][0] == '/' ? hold(argv[1], argv[2], count) : share(argv[2], count);
 }

@@ -148,7 +148,7 @@ TEST_F(LockLoss, what_is_asked_for_after_a_restart_waits_for_those_who_held_lock
 
 class Holder {
  public:
-  Holder(const std::string& pool, uint64_t locks) {
+  Holder(const std::string& pool, uint64_t locks, const std::string& file = "/held") {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
     EXPECT_EQ(::pipe2(in.data(), O_CLOEXEC), 0);
@@ -158,7 +158,7 @@ class Holder {
     ::posix_spawn_file_actions_adddup2(&actions, in[0], 0);
     ::posix_spawn_file_actions_adddup2(&actions, out[1], 1);
     const std::string count = std::to_string(locks);
-    std::array<const char*, 5> words = {LOCK_HOLDER, pool.c_str(), "/held", count.c_str(), nullptr};
+    std::array<const char*, 5> words = {LOCK_HOLDER, pool.c_str(), file.c_str(), count.c_str(), nullptr};
     EXPECT_EQ(::posix_spawn(&pid_, LOCK_HOLDER, &actions, nullptr, const_cast<char**>(words.data()), environ),
               0);
     ::posix_spawn_file_actions_destroy(&actions);
@@ -214,6 +214,35 @@ TEST_F(LockLoss, a_client_that_was_given_up_is_refused_when_it_speaks_again) {
   holder.go_on();
   EXPECT_THAT(holder.line(), StartsWith("refused"));
   EXPECT_EQ(get(*file, 0), std::byte{9});
+}
+
+// The service knows those who share a file by what they did with it.
+TEST_F(LockLoss, a_sharer_that_dies_ends_the_transaction_when_it_used_the_file_and_not_otherwise) {
+  const auto client = connect();
+  OpenOptions options;
+  options.access = client::AccessMode::kReadWrite;
+  options.create = true;
+  auto idle = client->open("/idle", options).value();
+  auto used = client->open("/used", options).value();
+  Holder bystander(service_.pool().string(), 0, idle->share());
+  Holder writer(service_.pool().string(), 1, used->share());
+  ASSERT_EQ(bystander.line(), "ready\n");
+  ASSERT_EQ(writer.line(), "ready\n");
+  bystander.signal(SIGKILL);
+  writer.signal(SIGKILL);
+  const auto until = std::chrono::steady_clock::now() + kLease + std::chrono::seconds(10);
+  auto synced = used->sync();
+  while (synced && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    (void)put(*used, 4096, std::byte{2});
+    synced = used->sync();
+  }
+  ASSERT_FALSE(synced);
+  EXPECT_EQ(synced.error().code, ErrorCode::kAborted);
+  EXPECT_THAT(synced.error().message, HasSubstr("died"));
+  ASSERT_TRUE(put(*idle, 0, std::byte{3}));
+  const auto closed = idle->close(true);
+  EXPECT_TRUE(closed) << closed.error().message;
 }
 
 }  // namespace

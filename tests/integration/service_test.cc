@@ -550,8 +550,10 @@ TEST_F(ServiceTest, whoever_uses_a_file_that_another_removed_is_told_that) {
     EXPECT_TRUE(tells_of_removal(size.error(), "/taken")) << size.error().message;
   }
   const auto attached = sharer_client->attach(handle);
-  ASSERT_FALSE(attached);
-  EXPECT_TRUE(tells_of_removal(attached.error(), "/taken")) << attached.error().message;
+  ASSERT_TRUE(attached);
+  const auto shared_size = (*attached)->size();
+  ASSERT_FALSE(shared_size);
+  EXPECT_TRUE(tells_of_removal(shared_size.error(), "/taken")) << shared_size.error().message;
   const auto resized = writer->resize(10);
   ASSERT_FALSE(resized);
   EXPECT_TRUE(tells_of_removal(resized.error(), "/taken")) << resized.error().message;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/mpiio/check.h"
+#include "tests/mpiio/signal_service.h"
 
 int check_failures, check_rank, check_ranks;
 
@@ -39,29 +40,6 @@ static MPI_File create(const char* path) {
   MPI_File file = MPI_FILE_NULL;
   CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
   return file;
-}
-
-static pid_t service(void) {
-  char name[4096], text[4096];
-  snprintf(name, sizeof name, "%s/service.json", getenv("SLUICE_POOL"));
-  FILE* file = fopen(name, "r");
-  const size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-  text[bytes] = '\0';
-  if (file) {
-    fclose(file);
-  }
-  const char* pid = strstr(text, "\"pid\":");
-  return pid ? (pid_t)atol(pid + 6) : 0;
-}
-
-// Collective.
-static void signal_service(int number) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (check_rank == 0) {
-    const pid_t pid = service();
-    CHECK(pid > 0 && kill(pid, number) == 0, "no service to send a signal to");
-  }
-  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 // A program that asks again and again goes on, and hears that nothing is over.
