@@ -72,19 +72,11 @@ void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_
   struct SluiceError error = {0};
   uint64_t bytes = 0;
   sluice_queue_settle(fd);
-  switch (flag) {
-    case ADIO_FCNTL_GET_FSIZE:
-      state->abi->size(state->file, &bytes, &error);
-      fcntl->fsize = error.code ? -1 : (ADIO_Offset)bytes;
-      break;
-    case ADIO_FCNTL_SET_DISKSPACE:
-      state->abi->preallocate(state->file, (uint64_t)fcntl->diskspace, &error);
-      break;
-    case ADIO_FCNTL_SET_ATOMICITY:
-      fd->atomicity = fcntl->atomicity != 0;
-      break;
-    default:
-      sluice_fail(&error, SLUICE_UNSUPPORTED, "file control %d is not known to the Sluice driver", flag);
+  if (flag == ADIO_FCNTL_GET_FSIZE) {
+    state->abi->size(state->file, &bytes, &error);
+    fcntl->fsize = error.code ? -1 : (ADIO_Offset)bytes;
+  } else {  // MPI_File_preallocate and MPI_File_set_atomicity are ours
+    sluice_fail(&error, SLUICE_UNSUPPORTED, "file control %d is not known to the Sluice driver", flag);
   }
   *error_code = sluice_error_code("MPI_File", &error);
 }

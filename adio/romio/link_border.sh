@@ -16,7 +16,7 @@ left_out=(mpio_err.o status_setb.o mpir_cst_filesys.o)
 internal=(ad_get_sh_fp.o:ADIO_Get_shared_fp ad_set_sh_fp.o:ADIO_Set_shared_fp get_fp_posn.o:ADIOI_Get_position
   eof_offset.o:ADIOI_Get_eof_offset byte_offset.o:ADIOI_Get_byte_offset)
 # MPI functions, with and without profiling name.
-whole=(open close delete set_view preallocate seek seek_shared get_position_shared
+whole=(open close delete set_view set_info set_size set_atomicity preallocate seek seek_shared get_position_shared
   read_all read_at_all write_all write_at_all read_ordered write_ordered
   read_all_begin read_at_all_begin write_all_begin write_at_all_begin read_ordered_begin write_ordered_begin
   read_all_end read_at_all_end write_all_end write_at_all_end read_ordered_end write_ordered_end

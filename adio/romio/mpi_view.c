@@ -1,4 +1,6 @@
-// MPI_File functions whose ROMIO versions would leave ranks waiting, or lose an error, when one rank fails.
+// MPI_File functions whose ROMIO versions would leave ranks waiting, or lose an error, when one rank fails;
+// and those that talk to other ranks before the driver is asked, which first has to start what those may wait
+// for (sluice_start_agreements). Of the collective ones only sync is left to ROMIO, which talks to nobody.
 
 #include <strings.h>
 
@@ -7,6 +9,9 @@
 #include "adio/romio/romio_names.h"
 
 SLUICE_MPI_ALIAS(File_set_view)
+SLUICE_MPI_ALIAS(File_set_info)
+SLUICE_MPI_ALIAS(File_set_size)
+SLUICE_MPI_ALIAS(File_set_atomicity)
 SLUICE_MPI_ALIAS(File_preallocate)
 SLUICE_MPI_ALIAS(File_seek)
 SLUICE_MPI_ALIAS(File_seek_shared)
@@ -83,26 +88,90 @@ int PMPI_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Dat
   return answer(fh, kWhere, &error);
 }
 
+int PMPI_File_set_info(MPI_File fh, MPI_Info info) {
+  if (!sluice_owns(fh)) {
+    return romio_File_set_info(fh, info);
+  }
+  int error_code = MPI_SUCCESS;
+  ADIOI_SLUICE_SetInfo(fh, info, &error_code);
+  return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+}
+
+enum { kMostNumbers = 2 };
+
+// Collective: whether all ranks gave the same numbers. `what` names them in the error.
+static int check_same(ADIO_File fd, int count, const MPI_Offset* numbers, const char* what,
+                      struct SluiceError* error) {
+  MPI_Offset mine[2 * kMostNumbers], largest[2 * kMostNumbers];
+  int same = 1;
+  for (int i = 0; i < count; i++) {
+    mine[2 * i] = numbers[i];
+    mine[2 * i + 1] = ~numbers[i];  // falls as the number rises, for all numbers
+  }
+  sluice_start_agreements();
+  MPI_Allreduce(mine, largest, 2 * count, ADIO_OFFSET, MPI_MAX, fd->comm);
+  for (int i = 0; i < count; i++) {
+    same &= largest[2 * i] == ~largest[2 * i + 1];
+  }
+  return same ? 0
+              : sluice_fail(error, SLUICE_MPI_CLASS(MPI_ERR_NOT_SAME),
+                            "the ranks gave different %s for %.200s; give all the same", what, fd->filename);
+}
+
+// Collective: what makes a size wrong is the same on all ranks.
+static int check_size(ADIO_File fd, MPI_Offset size, struct SluiceError* error) {
+  if (check_same(fd, 1, &size, "sizes", error)) {
+    return -1;
+  }
+  if (size < 0) {
+    return sluice_fail(error, SLUICE_INVALID_ARGUMENT,
+                       "the size %lld for %.200s is negative; give a number of bytes", (long long)size,
+                       fd->filename);
+  }
+  if (fd->access_mode & ADIO_RDONLY) {
+    return sluice_fail(error, SLUICE_MPI_CLASS(MPI_ERR_READ_ONLY),
+                       "%.200s is open for reading only; open it for writing to give it a size",
+                       fd->filename);
+  }
+  return 0;
+}
+
+int PMPI_File_set_size(MPI_File fh, MPI_Offset size) {
+  if (!sluice_owns(fh)) {
+    return romio_File_set_size(fh, size);
+  }
+  struct SluiceError error = {0};
+  int error_code = MPI_SUCCESS;
+  if (fh->access_mode & ADIO_SEQUENTIAL) {
+    sluice_fail(&error, SLUICE_UNSUPPORTED, "%.200s is open in MPI_MODE_SEQUENTIAL, which sets no size",
+                fh->filename);
+  } else if (check_size(fh, size, &error) == 0) {
+    ADIOI_SLUICE_Resize(fh, size, &error_code);  // agreed on by all
+    return error_code == MPI_SUCCESS ? MPI_SUCCESS : MPIO_Err_return_file(fh, error_code);
+  }
+  return answer(fh, "MPI_File_set_size", &error);
+}
+
+int PMPI_File_set_atomicity(MPI_File fh, int flag) {
+  if (!sluice_owns(fh)) {
+    return romio_File_set_atomicity(fh, flag);
+  }
+  struct SluiceError error = {0};
+  const MPI_Offset atomic = flag != 0;
+  if (check_same(fh, 1, &atomic, "atomicity", &error) == 0) {
+    fh->atomicity = (int)atomic;
+  }
+  return answer(fh, "MPI_File_set_atomicity", &error);
+}
+
 int PMPI_File_preallocate(MPI_File fh, MPI_Offset size) {
   if (!sluice_owns(fh)) {
     return romio_File_preallocate(fh, size);
   }
   struct SluiceError error = {0};
-  MPI_Offset largest[2];
-  const MPI_Offset mine[2] = {size, -size};
   int rank;
   MPI_Comm_rank(fh->comm, &rank);
-  MPI_Allreduce(mine, largest, 2, ADIO_OFFSET, MPI_MAX, fh->comm);
-  if (largest[0] != -largest[1]) {
-    sluice_fail(&error, SLUICE_MPI_CLASS(MPI_ERR_NOT_SAME),
-                "the ranks gave different sizes to preallocate; give all the same");
-  } else if (size < 0) {
-    sluice_fail(&error, SLUICE_INVALID_ARGUMENT, "the size to preallocate, %lld, is negative",
-                (long long)size);
-  } else if (fh->access_mode & ADIO_RDONLY) {
-    sluice_fail(&error, SLUICE_MPI_CLASS(MPI_ERR_READ_ONLY),
-                "%.200s is open for reading only; nothing can be preallocated", fh->filename);
-  } else if (sluice_flush_all(fh, &error) == 0) {
+  if (check_size(fh, size, &error) == 0 && sluice_flush_all(fh, &error) == 0) {
     if (rank == 0) {
       struct SluiceState* state = sluice_state(fh);
       state->abi->preallocate(state->file, (uint64_t)size, &error);
@@ -171,16 +240,14 @@ int PMPI_File_seek_shared(MPI_File fh, MPI_Offset offset, int whence) {
     return romio_File_seek_shared(fh, offset, whence);
   }
   struct SluiceError error = {0};
-  const MPI_Offset mine[4] = {offset, -offset, whence, -whence};
-  MPI_Offset largest[4];
+  const MPI_Offset place[2] = {offset, whence};
   int64_t target = 0;
   int rank;
   MPI_Comm_rank(fh->comm, &rank);
-  MPI_Allreduce(mine, largest, 4, ADIO_OFFSET, MPI_MAX, fh->comm);
-  if (largest[0] != -largest[1] || largest[2] != -largest[3]) {
-    sluice_fail(&error, SLUICE_MPI_CLASS(MPI_ERR_NOT_SAME),
-                "the ranks gave different places to seek to; give all the same");
-  } else if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END) {
+  if (check_same(fh, 2, place, "places to seek to", &error)) {
+    return answer(fh, "MPI_File_seek_shared", &error);
+  }
+  if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END) {
     sluice_fail(&error, SLUICE_INVALID_ARGUMENT,
                 "whence is %d; use MPI_SEEK_SET, MPI_SEEK_CUR or MPI_SEEK_END", whence);
   } else if (fh->access_mode & ADIO_SEQUENTIAL) {

@@ -10,6 +10,9 @@ int romio_File_close(MPI_File* fh);
 int romio_File_delete(const char* name, MPI_Info info);
 int romio_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
                         const char* datarep, MPI_Info info);
+int romio_File_set_info(MPI_File fh, MPI_Info info);
+int romio_File_set_size(MPI_File fh, MPI_Offset size);
+int romio_File_set_atomicity(MPI_File fh, int flag);
 int romio_File_preallocate(MPI_File fh, MPI_Offset size);
 int romio_File_seek(MPI_File fh, MPI_Offset offset, int whence);
 int romio_File_seek_shared(MPI_File fh, MPI_Offset offset, int whence);

@@ -42,7 +42,11 @@ static void sizes(MPI_File file) {
   CHECK_OK(MPI_File_get_size(file, &size));
   CHECK_EQ(size, 10);
   CHECK_EQ(check_class(MPI_File_preallocate(file, -1)), MPI_ERR_ARG);
-  CHECK(MPI_File_set_size(file, -1) != MPI_SUCCESS, "a negative size was taken");
+  CHECK_EQ(check_class(MPI_File_set_size(file, -1)), MPI_ERR_ARG);
+  // What one rank has wrong all are told, and nobody waits.
+  CHECK_EQ(check_class(MPI_File_set_size(file, check_rank == 0 ? -1 : 10)), MPI_ERR_NOT_SAME);
+  CHECK_EQ(check_class(MPI_File_preallocate(file, check_rank == 0 ? -1 : 10)), MPI_ERR_NOT_SAME);
+  CHECK_EQ(check_class(MPI_File_set_atomicity(file, check_rank == 0)), MPI_ERR_NOT_SAME);
 }
 
 static void sequential(const char* path) {

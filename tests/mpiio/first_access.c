@@ -4,7 +4,7 @@
 //   first_access PREFIX
 
 #include "tests/mpiio/check.h"
-#include "tests/mpiio/signal_service.h"
+#include "tests/mpiio/held.h"
 
 int check_failures, check_rank, check_ranks;
 
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   MPI_Status status;
   check_start(&argc, &argv);
   CHECK_OK(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
-  signal_service(SIGKILL);
+  held_signal(SIGKILL);
   const int bytes = check_rank == check_ranks - 1 ? 4 : 0;
   const int code = MPI_File_write_at_all(file, 0, "word", bytes, MPI_BYTE, &status);
   expect_same("write", code, MPI_ERR_IO);

@@ -3,12 +3,8 @@
 //
 //   nonblocking CASE PREFIX       CASE: held, ends, gone, failed
 
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include "tests/mpiio/check.h"
-#include "tests/mpiio/signal_service.h"
+#include "tests/mpiio/held.h"
 
 int check_failures, check_rank, check_ranks;
 
@@ -61,7 +57,7 @@ static void held_reads(MPI_File first, MPI_File second) {
   MPI_Status status;
   memset(memory, 0, sizeof memory);
   fill(memory[2 * kParts], check_rank, kParts);
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   for (int part = 0; part < kParts; part++) {
     CHECK_OK(MPI_File_iread_at_all(first, place(check_rank, part), memory[part], kPart, MPI_BYTE,
                                    &requests[part]));
@@ -69,7 +65,7 @@ static void held_reads(MPI_File first, MPI_File second) {
                                &requests[kParts + part]));
   }
   expect_under_way("read", 2 * kParts, requests);
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   // Rank 0 waits before a collective call, the others after it.
   for (int part = 0; part < kParts && check_rank == 0; part++) {
     CHECK_OK(MPI_Wait(&requests[part], MPI_STATUS_IGNORE));
@@ -93,7 +89,7 @@ static void held_writes(MPI_File first, MPI_File second) {
   }
   CHECK_OK(MPI_File_set_atomicity(second, 1));
   CHECK_OK(MPI_File_seek(second, place(check_rank, 0), MPI_SEEK_SET));
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   for (int i = 0; i < kParts; i++) {
     CHECK_OK(MPI_File_iwrite_at_all(first, place(check_rank, i), memory[i], kPart, MPI_BYTE, &requests[i]));
   }
@@ -106,7 +102,7 @@ static void held_writes(MPI_File first, MPI_File second) {
   if (strcmp(getenv("SLUICE_LANE"), "remote") == 0) {
     expect_under_way("write", 2 * kParts, requests);
   }
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   for (int over = 0; over < 2 * kParts; over++) {
     MPI_Status status;
     int which = MPI_UNDEFINED;
@@ -129,9 +125,9 @@ static void held_split(MPI_File file) {
   const MPI_Offset offset = last ? end - kPart / 2 : place(check_rank, 1);
   MPI_Status status;
   memset(memory, 7, sizeof memory);
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   CHECK_OK(MPI_File_read_at_all_begin(file, offset, memory[0], kPart, MPI_BYTE));
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   CHECK_OK(MPI_File_read_at_all_end(file, memory[0], &status));
   CHECK_EQ(check_count(&status, MPI_BYTE), last ? kPart / 2 : kPart);
   if (last) {
@@ -142,9 +138,9 @@ static void held_split(MPI_File file) {
   }
   fill(memory[0], check_rank, 40);
   CHECK_OK(MPI_File_seek(file, place(check_rank, 0), MPI_SEEK_SET));
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   CHECK_OK(MPI_File_write_all_begin(file, memory[0], kPart, MPI_BYTE));
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   CHECK_OK(MPI_File_write_all_end(file, memory[0], &status));
   CHECK_EQ(check_count(&status, MPI_BYTE), kPart);
   CHECK_OK(MPI_File_read_at(file, place(check_rank, 0), memory[1], kPart, MPI_BYTE, MPI_STATUS_IGNORE));
@@ -163,17 +159,17 @@ static void held_external32(const char* path) {
   }
   const MPI_Offset offset = (MPI_Offset)check_rank * kCount;
   CHECK_OK(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL));
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   CHECK_OK(MPI_File_iwrite_at(file, offset, values, kCount, MPI_INT, &request));
   memset(values, 0, sizeof values);  // the program may not, but the copy was made
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   CHECK_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
   MPI_Type_contiguous(2, MPI_INT, &pair);
   MPI_Type_commit(&pair);
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   CHECK_OK(MPI_File_iread_at(file, offset, back, kCount / 2, pair, &request));
   MPI_Type_free(&pair);
-  signal_service(SIGCONT);
+  held_signal(SIGCONT);
   CHECK_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
   int wrong = 0;
   for (int i = 0; i < kCount; i++) {
@@ -208,23 +204,14 @@ static void held(const char* prefix) {
   CHECK_OK(MPI_File_close(&files[1]));
 }
 
-static void* go_on_soon(void* unused) {
-  usleep(200 * 1000);  // while the program waits, which nothing can show
-  kill(service(), SIGCONT);
-  return unused;
-}
-
 // Starts writes that cannot end before the program has come to its next call. Collective.
 static void start_held(MPI_File file, int first, MPI_Request* requests, pthread_t* thread) {
-  signal_service(SIGSTOP);
+  held_signal(SIGSTOP);
   for (int i = 0; i < kParts; i++) {
     fill(memory[i], check_rank, first + i);
     CHECK_OK(MPI_File_iwrite_at(file, place(check_rank, i), memory[i], kPart, MPI_BYTE, &requests[i]));
   }
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (check_rank == 0) {
-    pthread_create(thread, NULL, go_on_soon, NULL);
-  }
+  held_go_on_when_asleep(thread);
 }
 
 static void expect_file(const char* what, const char* path, int first) {
@@ -251,18 +238,14 @@ static void ends(const char* prefix) {
   CHECK_OK(MPI_File_sync(file));
   expect_file("synced", path, 10);
   CHECK_OK(MPI_Waitall(kParts, requests, statuses));
-  if (check_rank == 0) {
-    pthread_join(thread, NULL);
-  }
+  held_join(thread);
 
   start_held(file, 20, requests, &thread);
   CHECK_OK(MPI_File_set_size(file, place(0, kParts)));  // and then it is that size
   CHECK_OK(MPI_File_get_size(file, &size));
   CHECK_EQ(size, place(0, kParts));
   CHECK_OK(MPI_Waitall(kParts, requests, statuses));
-  if (check_rank == 0) {
-    pthread_join(thread, NULL);
-  }
+  held_join(thread);
 
   start_held(file, 30, requests, &thread);
   CHECK_OK(MPI_File_set_view(file, place(0, kParts), MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
@@ -272,9 +255,7 @@ static void ends(const char* prefix) {
   }
   CHECK_OK(MPI_File_close(&file));
   CHECK_OK(MPI_Waitall(kParts, again, statuses));
-  if (check_rank == 0) {
-    pthread_join(thread, NULL);
-  }
+  held_join(thread);
   expect_file("closed", path, 30);
 }
 
@@ -285,7 +266,7 @@ static void gone(const char* prefix) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   fill(memory[0], check_rank, 0);
   CHECK_OK(MPI_File_write_at_all(file, place(check_rank, 0), memory[0], kPart, MPI_BYTE, MPI_STATUS_IGNORE));
-  signal_service(SIGKILL);
+  held_signal(SIGKILL);
   CHECK_OK(MPI_File_iread_at_all(file, place(check_rank, 0), memory[1], kPart, MPI_BYTE, &requests[0]));
   CHECK_OK(MPI_File_iread_at(file, place(check_rank, 0), memory[2], kPart, MPI_BYTE, &requests[1]));
   expect_under_way("read", 2, requests);
