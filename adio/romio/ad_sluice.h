@@ -37,7 +37,7 @@ struct SluiceState {
   struct SluiceError pointer_error;    // of the shared file pointer; reported by the access that follows
   struct SluiceError late_error;       // of a nonblocking write; the next sync or close reports it
   struct SluiceError late_read_error;  // of a nonblocking read that the program may not know; for the close
-  struct SluiceQueue* queue;           // accesses under way; NULL before the open and after the close
+  struct SluiceQueue* queue;           // accesses under way; NULL after the close
   struct SluiceStarted* split;         // the split collective access under way
   pthread_mutex_t mutex;               // guards fd->fp_ind
 };
@@ -137,12 +137,13 @@ int sluice_split_begin(ADIO_File fd, const struct SluiceAccess* access,
 // Collective. Answers an error code.
 int sluice_split_end(ADIO_File fd, MPI_Status* status);
 
-// Before this rank waits for others, who may wait for its part in accesses that were started: returns when
-// the bytes of its collective ones have moved, and their agreements are on their way.
+// Before this rank waits for others, who may wait for its part in accesses that were started, and before it
+// says anything on a file's communicator: returns when the bytes of its collective ones have moved, and their
+// agreements are on their way.
 void sluice_start_agreements(void);
 
-// Collective, as a part of the open; answers an error code.
-int sluice_queue_open(ADIO_File fd);
+// NULL when memory ran out. sluice_queue_close gives it back.
+struct SluiceQueue* sluice_queue_new(void);
 // Returns when every access that was started here has moved its bytes, or failed.
 void sluice_queue_settle(ADIO_File fd);
 // Collective, before the file is closed: returns when every access is over on all ranks.

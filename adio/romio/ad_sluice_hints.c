@@ -137,6 +137,11 @@ static struct SluiceState* first_state(ADIO_File fd) {
   if (!state) {
     return NULL;
   }
+  state->queue = sluice_queue_new();
+  if (!state->queue) {
+    free(state);
+    return NULL;
+  }
   pthread_mutex_init(&state->mutex, NULL);
   fd->fs_ptr = state;
   if (sluice_abi_load(&state->abi, &state->open_error) == 0 &&

@@ -140,9 +140,6 @@ void ADIOI_SLUICE_OpenColl(ADIO_File fd, int rank, int access_mode, int* error_c
   fd->blksize = 1 << 20;
   *error_code = MPI_SUCCESS;
   if (open_together(fd, rank, &opened) == 0 && start_shared_pointer(fd, rank, &opened.error) == 0) {
-    *error_code = sluice_queue_open(fd);
-  }
-  if (opened.error.code == SLUICE_OK && *error_code == MPI_SUCCESS) {
     show_hints(fd, opened.hints);
     sluice_settle_hints(fd);
     fd->is_open = 1;
@@ -150,7 +147,7 @@ void ADIOI_SLUICE_OpenColl(ADIO_File fd, int rank, int access_mode, int* error_c
   }
   undo_open(fd, rank);
   sluice_state_free(fd);
-  *error_code = opened.error.code == SLUICE_OK ? *error_code : sluice_error_code(kOpen, &opened.error);
+  *error_code = sluice_error_code(kOpen, &opened.error);
 }
 
 // ROMIO opens a file alone only when it put the open off, which this driver does not let it do.
@@ -167,6 +164,7 @@ void sluice_state_free(ADIO_File fd) {
   if (!state) {
     return;
   }
+  sluice_queue_close(fd);
   fd->fs_ptr = NULL;
   sluice_type_map_release(state->view.filetype);
   sluice_type_map_release(state->byte_map);

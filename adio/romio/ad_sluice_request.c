@@ -1,10 +1,11 @@
 // Accesses that move their bytes while the program computes: those of nonblocking calls and of split
 // collectives. A worker thread of the file carries them out in the order of their calls. MPI is called by the
 // program's threads only: when the program tests or waits, they start the agreement of a collective access
-// whose bytes have moved here. The agreements of a file have a communicator of their own and are started in
-// the order of the calls, so that the ranks may test in any order. Whoever tests or waits for one access
-// starts the agreements of all, and a collective call of Sluice's does so before it waits for other ranks. A
-// rank that does neither holds up those that wait, as with the stock library.
+// whose bytes have moved here. Agreements are collective calls on the file's communicator. They are started
+// in the order of the accesses, and before whatever a later collective call on the file says there, so that
+// the ranks may test in any order. Whoever tests or waits for one access starts the agreements of all, and a
+// collective call of Sluice's does so before it waits for other ranks, who may have the file in question or
+// another in mind. A rank that does neither holds up those that wait, as with the stock library.
 //
 // An error that the call itself finds is its answer. One that comes later, or another rank's, comes when the
 // request finishes: to the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the
@@ -51,7 +52,6 @@ struct SluiceStarted {
 };
 
 struct SluiceQueue {
-  MPI_Comm agreements;
   struct SluiceWorker* worker;  // from the first access on
   struct SluiceStarted* first;
   struct SluiceStarted* last;
@@ -91,7 +91,7 @@ static void start_agreements(void) {
       struct SluiceStarted* started = queue->first_to_agree;
       started->mine = started->error.code;
       started->agreeing = 1;
-      if (MPI_Iallreduce(&started->mine, &started->worst, 1, MPI_INT32_T, MPI_MAX, queue->agreements,
+      if (MPI_Iallreduce(&started->mine, &started->worst, 1, MPI_INT32_T, MPI_MAX, started->file->comm,
                          &started->agreement) != MPI_SUCCESS) {
         started->agreement = MPI_REQUEST_NULL;
         started->worst = SLUICE_INTERNAL;
@@ -437,19 +437,15 @@ void sluice_start_agreements(void) {
 
 // --- of a whole file ---
 
-int sluice_queue_open(ADIO_File fd) {
+struct SluiceQueue* sluice_queue_new(void) {
   struct SluiceQueue* queue = calloc(1, sizeof *queue);
-  const int failed = queue ? MPI_Comm_dup(fd->comm, &queue->agreements) : MPI_ERR_NO_MEM;
-  if (failed != MPI_SUCCESS) {
-    free(queue);
-    return failed;
+  if (queue) {
+    pthread_mutex_lock(&mutex);
+    queue->next = queues;
+    queues = queue;
+    pthread_mutex_unlock(&mutex);
   }
-  sluice_state(fd)->queue = queue;
-  pthread_mutex_lock(&mutex);
-  queue->next = queues;
-  queues = queue;
-  pthread_mutex_unlock(&mutex);
-  return MPI_SUCCESS;
+  return queue;
 }
 
 void sluice_queue_settle(ADIO_File fd) {
@@ -500,7 +496,6 @@ void sluice_queue_close(ADIO_File fd) {
     state->split = NULL;
   }
   sluice_worker_free(queue->worker);
-  MPI_Comm_free(&queue->agreements);
   free(queue);
   state->queue = NULL;
 }

@@ -47,6 +47,13 @@ static int check_amode(int amode, const char** sentence) {
   return -1;
 }
 
+// Gives back what a question for the handler got.
+static void free_errhandler(MPI_Errhandler handler) {
+  if (handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_ABORT && handler != MPI_ERRORS_RETURN) {
+    MPI_Errhandler_free(&handler);
+  }
+}
+
 // New files inherit the error handler that the program set for MPI_FILE_NULL, which only libmpich knows.
 static void inherit_errhandler(MPI_File fh) {
   MPI_Errhandler handler;
@@ -54,9 +61,7 @@ static void inherit_errhandler(MPI_File fh) {
     return;
   }
   MPI_File_set_errhandler(fh, handler);
-  if (handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_ABORT) {
-    MPI_Errhandler_free(&handler);
-  }
+  free_errhandler(handler);
 }
 
 // The start of ROMIO is not safe against two threads that open their first files at once.
@@ -69,9 +74,37 @@ static int start_romio(void) {
   return error_code;
 }
 
+// Collective: the communicator of the file, which all ranks have, or none.
+static int duplicate(MPI_Comm comm, MPI_Comm* own, const char* name, struct SluiceError* error) {
+  // That there is none left is the file's error, not the communicator's, whose handler may end the program.
+  MPI_Errhandler handler;
+  const int known = MPI_Comm_get_errhandler(comm, &handler) == MPI_SUCCESS;
+  *own = MPI_COMM_NULL;
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  if (MPI_Comm_dup(comm, own) != MPI_SUCCESS) {
+    *own = MPI_COMM_NULL;
+    sluice_fail(
+        error, SLUICE_MPI_CLASS(MPI_ERR_OTHER),
+        "MPI has no communicator left for %.200s; close files, or free communicators, and open it again",
+        name);
+  }
+  if (known) {
+    MPI_Comm_set_errhandler(comm, handler);
+    free_errhandler(handler);
+  }
+  if (sluice_agree(comm, error)) {
+    if (*own != MPI_COMM_NULL) {
+      MPI_Comm_free(own);
+    }
+    return -1;
+  }
+  return 0;
+}
+
 static int open_sluice(MPI_Comm comm, const struct SluiceFsChoice* choice, int amode, MPI_Info info,
                        MPI_File* fh) {
   static const char kWhere[] = "MPI_File_open";
+  struct SluiceError error = {0};
   const char* sentence;
   if (check_amode(amode, &sentence)) {  // the same on all ranks: they agreed on the mode
     return sluice_error_code_of_class(kWhere, MPI_ERR_AMODE, sentence);
@@ -81,9 +114,8 @@ static int open_sluice(MPI_Comm comm, const struct SluiceFsChoice* choice, int a
     return error_code;
   }
   MPI_Comm own;
-  error_code = MPI_Comm_dup(comm, &own);
-  if (error_code != MPI_SUCCESS) {
-    return error_code;
+  if (duplicate(comm, &own, choice->name, &error)) {
+    return sluice_error_code(kWhere, &error);
   }
   *fh = ADIO_Open(comm, own, choice->name, choice->fstype, choice->fns, amode, 0, MPI_BYTE, MPI_BYTE, info,
                   ADIO_PERM_NULL, &error_code);
