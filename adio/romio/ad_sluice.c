@@ -83,14 +83,20 @@ void ADIOI_SLUICE_Fcntl(ADIO_File fd, int flag, ADIO_Fcntl_t* fcntl, int* error_
 
 int sluice_flush_all(ADIO_File fd, struct SluiceError* error) {
   struct SluiceState* state = sluice_state(fd);
+  int hearsay = 0;
   sluice_queue_settle(fd);
   if (state->late_error.code != SLUICE_OK) {
     *error = state->late_error;
+    hearsay = state->late_is_hearsay;
     state->late_error.code = SLUICE_OK;
   } else if (!(fd->access_mode & ADIO_RDONLY)) {
     state->abi->flush(state->file, error);
   }
-  return sluice_agree(fd->comm, error);
+  if (sluice_agree_on_cause(fd->comm, hearsay, error) == 0) {
+    return 0;
+  }
+  sluice_queue_told(fd);
+  return -1;
 }
 
 void ADIOI_SLUICE_Flush(ADIO_File fd, int* error_code) {

@@ -36,6 +36,7 @@ struct SluiceState {
   struct SluiceError open_error;       // found while hints were read, where ROMIO cannot report it
   struct SluiceError pointer_error;    // of the shared file pointer; reported by the access that follows
   struct SluiceError late_error;       // of a nonblocking write; the next sync or close reports it
+  int late_is_hearsay;                 // another rank's error is the cause of it
   struct SluiceError late_read_error;  // of a nonblocking read that the program may not know; for the close
   struct SluiceQueue* queue;           // accesses under way; NULL after the close
   struct SluiceStarted* split;         // the split collective access under way
@@ -127,7 +128,8 @@ int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t
 
 // Starts an access that goes on while the program computes, and makes its request, whose status counts what
 // was transferred. Waits for no other rank. `*error` may hold an error of the arguments, and gets what the
-// start meets; its code is the answer. A collective access takes part all the same, and has a request.
+// start meets; its code is the answer. A collective access takes part all the same, and has a request, unless
+// there was no memory for one.
 struct SluiceConversion;
 int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceConversion* conversion,
                  int collective, struct SluiceError* error, MPI_Request* request);
@@ -146,6 +148,8 @@ void sluice_start_agreements(void);
 struct SluiceQueue* sluice_queue_new(void);
 // Returns when every access that was started here has moved its bytes, or failed.
 void sluice_queue_settle(ADIO_File fd);
+// What was started here until now and failed has been told by a sync, and is not told by the next one.
+void sluice_queue_told(ADIO_File fd);
 // Collective, before the file is closed: returns when every access is over on all ranks.
 void sluice_queue_close(ADIO_File fd);
 

@@ -161,11 +161,11 @@ int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t
   }
   sluice_show_plan(fd, plan);
   sluice_state(fd)->abi->count_plan(sluice_state(fd)->file, two_phase, (uint64_t)moved.exchanged);
-  sluice_end_access(fd, access, &request, moved.done, &own);
   *error = own;
   const int failed = sluice_agree(fd->comm, error);
   // Which ranks' bytes a rank that failed had to write is not known.
   *done = failed && two_phase && access->direction == SLUICE_TO_FILE ? 0 : moved.done;
+  sluice_end_access(fd, access, &request, *done, error);
   return failed;
 }
 

@@ -7,11 +7,11 @@
 // collective call of Sluice's does so before it waits for other ranks, who may have the file in question or
 // another in mind. A rank that does neither holds up those that wait, as with the stock library.
 //
-// An error that the call itself finds is its answer. One that comes later, or another rank's, comes when the
-// request finishes: to the file's error handler, and as the answer of MPI_Wait or MPI_Test, unless the
-// program left MPI_COMM_WORLD with MPI_ERRORS_ARE_FATAL, which libmpich applies to any request: errors of
-// files do not end programs. Because it may be overlooked there, the next sync or close reports a failed
-// write once more and commits nothing, and the close a failed read.
+// An error that the call itself finds is its answer; as with a blocking access, nothing else comes of it. One
+// that comes later, or another rank's, comes when the request finishes: to the file's error handler, and as
+// the answer of MPI_Wait or MPI_Test, unless the program left MPI_COMM_WORLD with MPI_ERRORS_ARE_FATAL, which
+// libmpich applies to any request: errors of files do not end programs. Because it may be overlooked there,
+// the next sync or close reports a failed write once more and commits nothing, and the close a failed read.
 
 #include <sched.h>
 #include <stdlib.h>
@@ -29,12 +29,14 @@ struct SluiceStarted {
   struct SluiceStarted* after;
   struct SluiceStarted* next_to_agree;
   const char* where;
-  MPI_Request self;  // MPI_REQUEST_NULL: of a split collective access
+  MPI_Request self;  // MPI_REQUEST_NULL: of a split collective access, or none could be made
   int collective;
+  int refused;  // the call told its error
+  int spare;    // of the queue
   struct SluiceRequest request;
   struct SluiceConversion conversion;
   int references;     // atomic: the queue's, and the request's or the split access's
-  int given_up;       // atomic: the program freed its request
+  int given_up;       // atomic: the program freed its request, or never had one
   uint64_t asked_ns;  // when the program last tested in vain
   // With the mutex:
   int moved;      // this rank's part is over
@@ -53,6 +55,9 @@ struct SluiceStarted {
 
 struct SluiceQueue {
   struct SluiceWorker* worker;  // from the first access on
+  // The part in the agreement of a collective access for which there was no memory. With references it is in
+  // use.
+  struct SluiceStarted spare;
   struct SluiceStarted* first;
   struct SluiceStarted* last;
   struct SluiceStarted* first_to_agree;  // collective, and its agreement not started yet
@@ -78,9 +83,19 @@ static int errors_end_the_program(void) {
 }
 
 static void drop(struct SluiceStarted* started) {
-  if (__atomic_sub_fetch(&started->references, 1, __ATOMIC_ACQ_REL) == 0) {
+  const int spare = started->spare;  // then nobody looks at it without a reference but who wants it anew
+  if (__atomic_sub_fetch(&started->references, 1, __ATOMIC_ACQ_REL) == 0 && !spare) {
     free(started);
   }
+}
+
+// What a rank tells the others of its part: 0, or the code of its error, and that an error came after the
+// call.
+enum { kLate = 1 << 16 };
+
+static int32_t told_to_others(const struct SluiceStarted* started) {
+  const int32_t code = started->error.code;
+  return code == SLUICE_OK || started->refused ? code : code + kLate;
 }
 
 // --- with the mutex ---
@@ -89,12 +104,12 @@ static void start_agreements(void) {
   for (struct SluiceQueue* queue = queues; queue; queue = queue->next) {
     while (queue->first_to_agree && queue->first_to_agree->moved) {
       struct SluiceStarted* started = queue->first_to_agree;
-      started->mine = started->error.code;
+      started->mine = told_to_others(started);
       started->agreeing = 1;
       if (MPI_Iallreduce(&started->mine, &started->worst, 1, MPI_INT32_T, MPI_MAX, started->file->comm,
                          &started->agreement) != MPI_SUCCESS) {
         started->agreement = MPI_REQUEST_NULL;
-        started->worst = SLUICE_INTERNAL;
+        started->worst = SLUICE_INTERNAL + kLate;
       }
       queue->first_to_agree = started->next_to_agree;
     }
@@ -106,7 +121,7 @@ static int is_over(struct SluiceStarted* started) {
   if (over && started->agreement != MPI_REQUEST_NULL &&
       MPI_Test(&started->agreement, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
     started->agreement = MPI_REQUEST_NULL;
-    started->worst = SLUICE_INTERNAL;
+    started->worst = SLUICE_INTERNAL + kLate;
     over = 1;
   }
   return over;
@@ -186,30 +201,40 @@ static void carry_out(struct SluiceWork* work) {
 
 // --- the end of an access ---
 
-static void note_for_later(struct SluiceStarted* started) {
+// With the mutex. `hearsay`: another rank's error is the cause, which that rank knows better. The first error
+// stays, but does not stand in for a cause.
+static void note_for_later(struct SluiceStarted* started, int hearsay) {
   struct SluiceState* state = sluice_state(started->file);
-  if (!started->noted) {
-    started->noted = 1;
-    *(started->request.direction == SLUICE_TO_FILE ? &state->late_error : &state->late_read_error) =
-        started->error;
+  if (started->noted) {
+    return;
+  }
+  started->noted = 1;
+  if (started->request.direction == SLUICE_FROM_FILE) {
+    state->late_read_error = started->error;
+  } else if (state->late_error.code == SLUICE_OK || (state->late_is_hearsay && !hearsay)) {
+    state->late_error = started->error;
+    state->late_is_hearsay = hearsay;
   }
 }
 
 // The claimer's, without the mutex.
 static void conclude(struct SluiceStarted* started) {
-  const int worst = started->collective ? started->worst : started->error.code;
+  const int32_t worst = started->collective ? started->worst : told_to_others(started);
   sluice_convert_back(&started->conversion, started->done);
   sluice_type_map_release(started->request.memory);
   started->request.memory = NULL;
   if (worst != SLUICE_OK) {
     const int own = started->error.code != SLUICE_OK;
     if (!own) {
-      sluice_fail(&started->error, worst,
+      sluice_fail(&started->error, worst % kLate,
                   "another rank failed in this collective access; its own error says why");
     }
     started->error_code = sluice_error_code(started->where, &started->error);
-    if (started->request.direction == SLUICE_TO_FILE || (own && !started->told && errors_end_the_program())) {
-      note_for_later(started);
+    const int lost = started->request.direction == SLUICE_TO_FILE && worst >= kLate;
+    if (lost || (own && !started->told && errors_end_the_program())) {
+      pthread_mutex_lock(&mutex);
+      note_for_later(started, !own || started->refused);
+      pthread_mutex_unlock(&mutex);
     }
     if (!started->told) {
       MPIO_Err_return_file(started->file, started->error_code);
@@ -231,7 +256,8 @@ static int query(void* state, MPI_Status* status) {
   return started->error_code != MPI_SUCCESS && errors_end_the_program() ? MPI_SUCCESS : started->error_code;
 }
 
-// libmpich may have its lock here, so that ours is not to be waited for.
+// libmpich may have its lock here, so that ours is not to be waited for; poll() and wait_for() it calls
+// without.
 static int release(void* state) {
   struct SluiceStarted* started = state;
   __atomic_store_n(&started->given_up, 1, __ATOMIC_RELEASE);
@@ -250,8 +276,8 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-// Does not wait, not even for the mutex. libmpich waits by calling this again and again: a program that does
-// nothing between two calls has a processor to spare for the worker.
+// Does not wait, not even for the mutex: a test is not to. libmpich waits by calling this again and again: a
+// program that does nothing between two calls has a processor to spare for the worker.
 static int poll(void* state, MPI_Status* status) {
   enum { kIdleNs = 20 * 1000 };
   (void)status;
@@ -339,36 +365,68 @@ static void enqueue(struct SluiceStarted* started) {
   }
 }
 
-// NULL when memory ran out. Otherwise `*error` is the call's own.
+// Zeros. NULL for an independent access when memory ran out; a collective one gets a record in any case, and
+// `*error`. A second one in need waits until the first is over on all ranks.
+static struct SluiceStarted* new_record(ADIO_File fd, int collective, struct SluiceError* error) {
+  struct SluiceStarted* spare = &sluice_state(fd)->queue->spare;
+  struct SluiceStarted* started = calloc(1, sizeof *started);
+  if (started) {
+    return started;
+  }
+  sluice_fail(error, SLUICE_MPI_CLASS(MPI_ERR_NO_MEM),
+              "out of memory to start an access to %.200s; wait for those under way first", fd->filename);
+  if (!collective) {
+    return NULL;
+  }
+  while (__atomic_load_n(&spare->references, __ATOMIC_ACQUIRE) > 0) {
+    wait_until_concluded(spare);
+  }
+  *spare = (struct SluiceStarted){.spare = 1};
+  return spare;
+}
+
+// `*error` is the call's own. Never NULL for a collective access.
 static struct SluiceStarted* prepare(ADIO_File fd, const struct SluiceAccess* access,
                                      const struct SluiceConversion* conversion, int collective,
                                      struct SluiceError* error) {
-  struct SluiceStarted* started = calloc(1, sizeof *started);
+  struct SluiceStarted* started = new_record(fd, collective, error);
   if (!started) {
     return NULL;
   }
-  *started = (struct SluiceStarted){.work.run = carry_out,
-                                    .file = fd,
-                                    .where = access->where,
-                                    .self = MPI_REQUEST_NULL,
-                                    .agreement = MPI_REQUEST_NULL,
-                                    .collective = collective,
-                                    .conversion = *conversion,
-                                    .request.direction = access->direction,
-                                    .references = 2};
+  started->work.run = carry_out;
+  started->file = fd;
+  started->where = access->where;
+  started->self = MPI_REQUEST_NULL;
+  started->agreement = MPI_REQUEST_NULL;
+  started->collective = collective;
+  started->conversion = *conversion;
+  started->request.direction = access->direction;
   if (error->code == SLUICE_OK && sluice_prepare(fd, access, &started->request, error)) {
     sluice_end_access(fd, access, &started->request, 0, error);
     started->request.memory = NULL;
   }
-  started->error = *error;
-  started->told = error->code != SLUICE_OK;
   return started;
 }
 
-static void discard(struct SluiceStarted* started) {
+// After an error: nothing is done, and the pointer stands where it stood.
+static void give_up(ADIO_File fd, const struct SluiceAccess* access, struct SluiceStarted* started,
+                    const struct SluiceError* error) {
   sluice_convert_back(&started->conversion, 0);
-  sluice_type_map_release(started->request.memory);
-  free(started);
+  sluice_end_access(fd, access, &started->request, 0, error);
+  started->request.memory = NULL;
+  started->request.bytes = 0;
+  started->error = *error;
+  started->refused = started->told = 1;
+}
+
+static void make_request(struct SluiceStarted* started, struct SluiceError* error) {
+  const int failed = MPIX_Grequest_start(query, release, cancel, poll, wait_for, started, &started->self);
+  if (failed != MPI_SUCCESS) {
+    started->self = MPI_REQUEST_NULL;
+    sluice_fail(error, SLUICE_MPI_CLASS(MPI_ERR_NO_MEM),
+                "MPI made no request for an access to %.200s; wait for those under way first",
+                started->file->filename);
+  }
 }
 
 int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct SluiceConversion* conversion,
@@ -376,32 +434,35 @@ int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct S
   *request = MPI_REQUEST_NULL;
   struct SluiceStarted* started = prepare(fd, access, conversion, collective, error);
   if (!started) {
-    return MPI_ERR_NO_MEM;
-  }
-  if (error->code != SLUICE_OK && !collective) {
-    discard(started);
+    struct SluiceConversion unused = *conversion;
+    sluice_convert_back(&unused, 0);
     return sluice_error_code(access->where, error);
   }
-  const int failed = MPIX_Grequest_start(query, release, cancel, poll, wait_for, started, &started->self);
-  if (failed != MPI_SUCCESS) {
-    discard(started);
-    return failed;
+  if (!started->spare && (collective || error->code == SLUICE_OK)) {
+    make_request(started, error);
+  }
+  if (error->code != SLUICE_OK) {
+    give_up(fd, access, started, error);
   }
   *request = started->self;
-  enqueue(started);
+  started->given_up = started->self == MPI_REQUEST_NULL;
+  started->references = started->given_up ? 1 : 2;
+  if (started->given_up && !collective) {
+    drop(started);
+  } else {
+    enqueue(started);
+  }
   return sluice_error_code(access->where, error);
 }
 
 int sluice_split_begin(ADIO_File fd, const struct SluiceAccess* access,
                        const struct SluiceConversion* conversion, struct SluiceError* error) {
   struct SluiceStarted* started = prepare(fd, access, conversion, 1, error);
-  if (!started) {
-    sluice_fail(error, SLUICE_INTERNAL, "out of memory for an access to %.200s", fd->filename);
-  }
+  started->references = 2;
   if (sluice_agree(fd->comm, error)) {
-    if (started) {
-      discard(started);
-    }
+    give_up(fd, access, started, error);
+    started->references = 1;
+    drop(started);
     return -1;
   }
   sluice_state(fd)->split = started;
@@ -458,9 +519,18 @@ void sluice_queue_settle(ADIO_File fd) {
     pthread_cond_wait(&one_moved, &mutex);
   }
   for (struct SluiceStarted* at = queue->first; at; at = at->after) {
-    if (at->error.code != SLUICE_OK && at->request.direction == SLUICE_TO_FILE) {
-      note_for_later(at);
+    if (told_to_others(at) >= kLate && at->request.direction == SLUICE_TO_FILE) {
+      note_for_later(at, 0);
     }
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+void sluice_queue_told(ADIO_File fd) {
+  const struct SluiceQueue* queue = sluice_state(fd)->queue;
+  pthread_mutex_lock(&mutex);
+  for (struct SluiceStarted* at = queue ? queue->first : NULL; at; at = at->after) {
+    at->noted |= at->request.direction == SLUICE_TO_FILE;
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -477,10 +547,10 @@ void sluice_queue_close(ADIO_File fd) {
     if (!claim_or_wait(queue, started)) {
       continue;
     }
-    pthread_mutex_unlock(&mutex);
-    if (started->error.code != SLUICE_OK) {
-      note_for_later(started);
+    if (told_to_others(started) >= kLate) {
+      note_for_later(started, 0);
     }
+    pthread_mutex_unlock(&mutex);
     started->told = 1;  // by the close
     conclude(started);
     pthread_mutex_lock(&mutex);

@@ -78,17 +78,23 @@ int sluice_error_code(const char* where, const struct SluiceError* error) {
   return sluice_error_code_of_class(where, mpi_class(error->code), error->message);
 }
 
-int sluice_agree(MPI_Comm comm, struct SluiceError* error) {
-  int rank, lowest;
+int sluice_agree_on_cause(MPI_Comm comm, int hearsay, struct SluiceError* error) {
+  int rank, ranks, lowest;
   sluice_start_agreements();
   MPI_Comm_rank(comm, &rank);
-  const int mine = error->code == SLUICE_OK ? INT_MAX : rank;
+  MPI_Comm_size(comm, &ranks);
+  // Those who know the cause stand before all others.
+  const int mine = error->code == SLUICE_OK ? INT_MAX : hearsay ? ranks + rank : rank;
   MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm);
   if (lowest == INT_MAX) {
     return 0;
   }
-  MPI_Bcast(error, (int)sizeof *error, MPI_BYTE, lowest, comm);
+  MPI_Bcast(error, (int)sizeof *error, MPI_BYTE, lowest % ranks, comm);
   return -1;
+}
+
+int sluice_agree(MPI_Comm comm, struct SluiceError* error) {
+  return sluice_agree_on_cause(comm, 0, error);
 }
 
 // What follows takes the place of ROMIO's error glue, which prints and aborts.

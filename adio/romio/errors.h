@@ -23,3 +23,5 @@ int sluice_error_code_of_class(const char* where, int mpi_class, const char* sen
 // Collective over `comm`: the error of the lowest failing rank becomes everybody's. Answers 0 when no rank
 // failed.
 int sluice_agree(MPI_Comm comm, struct SluiceError* error);
+// The same, where a rank's error may be `hearsay`: one that only says that another rank has one.
+int sluice_agree_on_cause(MPI_Comm comm, int hearsay, struct SluiceError* error);
