@@ -60,6 +60,23 @@ int put_text(const std::string& text, char* into, size_t capacity, SluiceError* 
 // Later ones win: what the environment says counts over what the program says.
 constexpr std::array kVariables = {"MPICH_MPIIO_HINTS", "SLUICE_HINTS"};
 
+// The sentence about a hint that MPI does not take, if there is one. `where` gave the list.
+std::string find_too_long(const HintList& list, const std::string& where) {
+  constexpr size_t kShown = 40;
+  for (const auto& [name, value] : list) {
+    if (name.size() > SLUICE_HINT_NAME_BYTES) {
+      return where + " has a hint whose name, " + name.substr(0, kShown) + "..., has " +
+             std::to_string(name.size()) + " characters; MPI takes " +
+             std::to_string(SLUICE_HINT_NAME_BYTES) + ": correct or remove it";
+    }
+    if (value.size() > SLUICE_HINT_VALUE_BYTES) {
+      return where + " gives the hint " + name + " a value of " + std::to_string(value.size()) +
+             " characters; MPI takes " + std::to_string(SLUICE_HINT_VALUE_BYTES) + ": shorten it";
+    }
+  }
+  return {};
+}
+
 int resolve(const char* path, const SluiceHint* hints, size_t count, HintList& resolved, SluiceError* error) {
   std::vector<HintList> lists(1);
   for (size_t i = 0; i < count; ++i) lists[0].emplace_back(hints[i].name, hints[i].value);
@@ -68,6 +85,10 @@ int resolve(const char* path, const SluiceHint* hints, size_t count, HintList& r
     auto found = sluice::hints_for_path(variable, rules != nullptr ? rules : "", path);
     if (!found) return fail_as(SLUICE_HINT_VALUE, found.error().message, error);
     lists.push_back(std::move(*found));
+  }
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const auto sentence = find_too_long(lists[i], i == 0 ? "the program" : kVariables.at(i - 1));
+    if (!sentence.empty()) return fail_as(SLUICE_HINT_VALUE, sentence, error);
   }
   for (const HintList& list : lists) {
     if (auto unknown = sluice::find_unknown_hint(list))

@@ -81,6 +81,10 @@ struct SluicePiece {
 #define SLUICE_HANDLE_BYTES 8712u
 #define SLUICE_HINTS_BYTES 8192u
 
+// What MPI takes of a hint, without the terminating zero.
+#define SLUICE_HINT_NAME_BYTES 255u
+#define SLUICE_HINT_VALUE_BYTES 1024u
+
 struct SluiceFile;  // one process's hold on an open file
 
 struct SluiceAbi {
@@ -89,7 +93,7 @@ struct SluiceAbi {
   // The program's hints for a path, with those of the environment (MPICH_MPIIO_HINTS, and over them
   // SLUICE_HINTS) over them, as "name\0value\0..." of `*bytes` bytes: each name once. Nothing is opened.
   // Names that begin with "sluice_" must exist, and their values make sense; those of other libraries are not
-  // judged.
+  // judged. A name or value longer than MPI takes is refused, whoever gave it.
   int (*gather_hints)(const char* path, const struct SluiceHint* hints, size_t count, char* text,
                       size_t capacity, size_t* bytes, struct SluiceError* error);
 

@@ -6,6 +6,13 @@
 
 #include "adio/romio/ad_sluice.h"
 #include "adio/romio/errors.h"
+#include "adio/romio/romio_names.h"
+
+_Static_assert(SLUICE_HINT_NAME_BYTES <= MPI_MAX_INFO_KEY && SLUICE_HINT_VALUE_BYTES <= MPI_MAX_INFO_VAL,
+               "what gather_hints takes, an info takes");
+
+// Of the file that ROMIO_HINTS names, or ROMIO's own: found when the process read it, at its first open.
+static struct SluiceError file_error;
 
 // An info as "name\0value\0...". NULL when memory ran out.
 static char* pack_info(MPI_Info info, size_t* bytes) {
@@ -147,6 +154,7 @@ static struct SluiceState* first_state(ADIO_File fd) {
   if (sluice_abi_load(&state->abi, &state->open_error) == 0 &&
       sluice_type_map(MPI_BYTE, &state->byte_map, &state->open_error) == 0 &&
       sluice_type_map(MPI_BYTE, &state->view.filetype, &state->open_error) == 0) {
+    state->open_error = file_error;
     state->view.displacement = 0;
     state->piece_bytes = INT64_MAX;
     state->ordered = 1;
@@ -189,5 +197,60 @@ void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code) {
     state->hints_bytes = error.code == SLUICE_OK ? bytes : 0;
   } else {
     free(text);
+  }
+}
+
+// --- the file of hints, which ROMIO reads for all of its file systems ---
+
+static void check_word(const char* word, size_t most, const char* what) {
+  const size_t bytes = strlen(word);
+  if (bytes > most && file_error.code == SLUICE_OK) {
+    sluice_fail(
+        &file_error, SLUICE_HINT_VALUE,
+        "the file of hints that ROMIO_HINTS names has a %s of %zu characters, %.40s...; MPI takes %zu: "
+        "shorten it",
+        what, bytes, word, most);
+  }
+}
+
+// As ROMIO reads it: "NAME VALUE" in each line, and nothing else there.
+static void check_lines(char* text) {
+  char* rest = NULL;
+  for (char* line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    char* words = NULL;
+    const char* name = strtok_r(line, " \t", &words);
+    const char* value = strtok_r(NULL, " \t", &words);
+    if (name && name[0] != '#' && value && !strtok_r(NULL, " \t", &words)) {
+      check_word(name, SLUICE_HINT_NAME_BYTES, "name");
+      check_word(value, SLUICE_HINT_VALUE_BYTES, "value");
+    }
+  }
+}
+
+// Collective. A word that MPI does not take would end the program; then nothing of the file counts, and no
+// Sluice file can be opened.
+void ADIOI_process_system_hints(ADIO_File fd, MPI_Info info) {
+  enum { kMostBytes = 4096 };  // ROMIO reads no more
+  int rank;
+  MPI_Comm_rank(fd->comm, &rank);
+  if (rank == 0) {
+    const char* name = getenv("ROMIO_HINTS");
+    FILE* file = name ? fopen(name, "r") : NULL;
+    char text[kMostBytes + 1];
+    file = file ? file : fopen("/etc/romio-hints", "r");
+    if (file) {
+      const size_t bytes = fread(text, 1, kMostBytes, file);
+      fclose(file);
+      text[bytes] = '\0';
+      check_lines(text);
+      if (bytes == kMostBytes && file_error.code == SLUICE_OK) {
+        sluice_fail(&file_error, SLUICE_HINT_VALUE,
+                    "the file of hints that ROMIO_HINTS names has %d bytes or more; shorten it", kMostBytes);
+      }
+    }
+  }
+  MPI_Bcast(&file_error, (int)sizeof file_error, MPI_BYTE, 0, fd->comm);
+  if (file_error.code == SLUICE_OK) {
+    romio_ADIOI_process_system_hints(fd, info);
   }
 }

@@ -14,7 +14,7 @@ shift 3
 left_out=(mpio_err.o status_setb.o mpir_cst_filesys.o)
 # Renamed inside the object that defines them; calls from ROMIO's other objects then reach Sluice's definition.
 internal=(ad_get_sh_fp.o:ADIO_Get_shared_fp ad_set_sh_fp.o:ADIO_Set_shared_fp get_fp_posn.o:ADIOI_Get_position
-  eof_offset.o:ADIOI_Get_eof_offset byte_offset.o:ADIOI_Get_byte_offset)
+  eof_offset.o:ADIOI_Get_eof_offset byte_offset.o:ADIOI_Get_byte_offset system_hints.o:ADIOI_process_system_hints)
 # MPI functions, with and without profiling name.
 whole=(open close delete set_view set_info set_size set_atomicity preallocate seek seek_shared get_position_shared
   read_all read_at_all write_all write_at_all read_ordered write_ordered

@@ -18,6 +18,7 @@ int romio_File_seek(MPI_File fh, MPI_Offset offset, int whence);
 int romio_File_seek_shared(MPI_File fh, MPI_Offset offset, int whence);
 int romio_File_get_position_shared(MPI_File fh, MPI_Offset* offset);
 
+void romio_ADIOI_process_system_hints(ADIO_File fd, MPI_Info info);
 void romio_ADIO_Get_shared_fp(ADIO_File fd, ADIO_Offset increment, ADIO_Offset* position, int* error_code);
 void romio_ADIO_Set_shared_fp(ADIO_File fd, ADIO_Offset position, int* error_code);
 void romio_ADIOI_Get_position(ADIO_File fd, ADIO_Offset* offset);
