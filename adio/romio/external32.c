@@ -1,24 +1,38 @@
 #include "adio/romio/external32.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 #include "adio/romio/errors.h"
 #include "mpioimpl.h"
 
+// Room for all that `count` instances touch, wherever they lie from their start.
+static char* make_room(MPI_Count count, MPI_Datatype type, MPI_Aint* first) {
+  MPI_Aint lower, extent, true_lower, true_extent;
+  if (MPI_Type_get_extent(type, &lower, &extent) != MPI_SUCCESS ||
+      MPI_Type_get_true_extent(type, &true_lower, &true_extent) != MPI_SUCCESS) {
+    return NULL;
+  }
+  const MPI_Aint last = true_lower + (MPI_Aint)(count - 1) * extent;
+  *first = last < true_lower ? last : true_lower;
+  return malloc((size_t)((last < true_lower ? true_lower : last) + true_extent - *first) + 1);
+}
+
+// A read's copy starts as what the program's buffer has: that stays beyond what is read.
 static int make_copy(const struct SluiceAccess* access, struct SluiceConversion* made) {
-  MPI_Aint size = 0;
+  MPI_Aint first = 0;
   if (access->count > INT_MAX) {
     return MPI_ERR_COUNT;
   }
-  if (access->direction == SLUICE_TO_FILE) {
-    return MPIU_external32_buffer_setup(access->buffer, (int)access->count, access->type, &made->copy);
+  made->room = make_room(access->count, access->type, &first);
+  if (!made->room) {
+    return MPI_ERR_NO_MEM;
   }
-  int failed = MPIU_datatype_full_size(access->type, &size);
-  if (failed == MPI_SUCCESS) {
+  made->copy = made->room - first;
+  int failed =
+      MPIU_write_external32_conversion_fn(access->buffer, access->type, (int)access->count, made->copy);
+  if (failed == MPI_SUCCESS && access->direction == SLUICE_FROM_FILE) {
     failed = MPI_Type_dup(access->type, &made->type);
-  }
-  if (failed == MPI_SUCCESS) {
-    made->copy = ADIOI_Malloc((size_t)(size * access->count) + 1);
   }
   return failed;
 }
@@ -30,7 +44,8 @@ int sluice_convert(ADIO_File fd, struct SluiceAccess* access, struct SluiceConve
     return 0;
   }
   if (make_copy(access, conversion) != MPI_SUCCESS) {
-    conversion->copy = NULL;
+    free(conversion->room);
+    conversion->room = NULL;
     return sluice_fail(error, SLUICE_UNSUPPORTED,
                        "the buffer could not be converted to external32; use the native representation");
   }
@@ -40,7 +55,7 @@ int sluice_convert(ADIO_File fd, struct SluiceAccess* access, struct SluiceConve
 }
 
 void sluice_convert_back(struct SluiceConversion* conversion, int64_t done) {
-  if (!conversion->copy) {
+  if (!conversion->room) {
     return;
   }
   if (conversion->direction == SLUICE_FROM_FILE) {
@@ -50,6 +65,6 @@ void sluice_convert_back(struct SluiceConversion* conversion, int64_t done) {
     }
     MPI_Type_free(&conversion->type);
   }
-  ADIOI_Free(conversion->copy);
-  conversion->copy = NULL;
+  free(conversion->room);
+  conversion->room = NULL;
 }

@@ -7,7 +7,8 @@
 struct SluiceConversion {
   enum SluiceDirection direction;
   void* user_buffer;
-  void* copy;  // NULL when nothing is converted
+  char* room;  // NULL when nothing is converted
+  char* copy;  // within it, or beside it when the type starts elsewhere: the place of the buffer
   int count;
   MPI_Datatype type;  // kept, because the program may free its own meanwhile
 };
