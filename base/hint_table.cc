@@ -22,7 +22,8 @@ std::vector<HintRow> sluice_rows() {
        .default_value = "1 MiB",
        .meaning =
            "bytes of one shard of a full stripe of a file when it is created; when nobody says, a first "
-           "collective write through a view of larger blocks makes it hold one, up to 16 MiB",
+           "collective write, not a nonblocking one, through a view of larger blocks makes it hold one, up "
+           "to 16 MiB",
        .aliases = {{"striping_unit", {}}},
        .setting = &HintSettings::chunk_bytes},
       {.name = "striping_factor",
@@ -87,7 +88,10 @@ HintRow romio_row(std::string_view name, std::string_view form, std::string_view
 
 void add_romio_rows(std::vector<HintRow>& rows) {
   constexpr std::string_view kSwitch = "`enable`, `disable`, `automatic`";
-  constexpr std::string_view kNothing = "no effect: a read or write never moves bytes that nobody asked for";
+  constexpr std::string_view kNothing =
+      "no effect: bytes that nobody asked for are not moved, but that a two-phase read goes over gaps of up "
+      "to "
+      "64 KiB";
   rows.push_back(romio_row("cb_nodes", "a number", "all ranks",
                            "ranks that aggregate in two-phase I/O: 1 to all; fewer than all are spread over "
                            "the hosts"));
@@ -96,9 +100,9 @@ void add_romio_rows(std::vector<HintRow>& rows) {
   rows.push_back(romio_row("cb_buffer_size", "64 KiB to 64 MiB", "4 MiB",
                            "bytes of the file that an aggregator holds at a time, in whole chunks"));
   rows.push_back(romio_row("romio_cb_write", kSwitch, "automatic",
-                           "`enable`: collective writes always go in two phases where they can, `disable`: "
-                           "never, `automatic`: for views of pieces of less than 16 KiB that lie close "
-                           "together"));
+                           "`enable`: blocking collective writes always go in two phases where they can, "
+                           "`disable`: never, `automatic`: for views of pieces of less than 16 KiB that lie "
+                           "close together; nonblocking ones never do"));
   rows.push_back(romio_row("romio_cb_read", kSwitch, "automatic", "as `romio_cb_write`, for reads"));
   rows.push_back(romio_row("romio_no_indep_rw", "`true`, `false`", "false",
                            "`true` means `romio_cb_write=enable` and `romio_cb_read=enable`"));

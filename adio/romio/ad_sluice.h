@@ -105,12 +105,15 @@ enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* requ
 // Whether the view is one for two phases: then sluice_plan decides. The same on all ranks, and local.
 int sluice_may_exchange(ADIO_File fd, enum SluiceDirection direction);
 // Collective: before the first collective write through a view of large blocks, asks for a chunk that holds
-// them, which the file takes while it is empty.
+// them, which the file takes while it is empty. Not before a nonblocking one, whose call may not wait.
 void sluice_shape(ADIO_File fd, enum SluiceDirection direction);
-// Puts the answer into the file's info.
-void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason);
+// Tells of a collective access, in the file's info and to the client library: the answer, and what was sent
+// to other ranks.
+void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason, int64_t exchanged);
+// The same of one that was started, and is direct.
+void sluice_show_started(ADIO_File fd, enum SluiceDirection direction);
 
-// What one rank's access came to, in bytes: transferred for this rank, and sent to or got from other ranks.
+// What one rank's access came to, in bytes: transferred for this rank, and sent to other ranks.
 struct SluiceMoved {
   int64_t done;
   int64_t exchanged;

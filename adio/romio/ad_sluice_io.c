@@ -159,8 +159,7 @@ int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t
   } else if (own.code == SLUICE_OK) {
     sluice_carry_out(fd, &request, &moved.done, &own);
   }
-  sluice_show_plan(fd, plan);
-  sluice_state(fd)->abi->count_plan(sluice_state(fd)->file, two_phase, (uint64_t)moved.exchanged);
+  sluice_show_plan(fd, plan, moved.exchanged);
   *error = own;
   const int failed = sluice_agree(fd->comm, error);
   // Which ranks' bytes a rank that failed had to write is not known.

@@ -100,8 +100,9 @@ void sluice_shape(ADIO_File fd, enum SluiceDirection direction) {
   }
 }
 
-void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason) {
+void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason, int64_t exchanged) {
   struct SluiceState* state = sluice_state(fd);
+  state->abi->count_plan(state->file, sluice_plan_is_two_phase(reason), (uint64_t)exchanged);
   if (reason == SLUICE_DIRECT_NOTHING || (state->plan_shown && state->shown_plan == reason)) {
     return;
   }
@@ -109,4 +110,10 @@ void sluice_show_plan(ADIO_File fd, enum SluicePlanReason reason) {
   state->shown_plan = reason;
   MPI_Info_set(fd->info, "sluice_collective", sluice_plan_is_two_phase(reason) ? "two_phase" : "direct");
   MPI_Info_set(fd->info, "sluice_collective_reason", sluice_plan_words(reason));
+}
+
+void sluice_show_started(ADIO_File fd, enum SluiceDirection direction) {
+  const struct SluicePlanFacts facts = facts_of(fd, direction);
+  const enum SluicePlanReason reason = sluice_plan_view(&facts);
+  sluice_show_plan(fd, sluice_plan_is_two_phase(reason) ? SLUICE_DIRECT_STARTED : reason, 0);
 }

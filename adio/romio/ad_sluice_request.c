@@ -444,6 +444,9 @@ int sluice_start(ADIO_File fd, const struct SluiceAccess* access, const struct S
   if (error->code != SLUICE_OK) {
     give_up(fd, access, started, error);
   }
+  if (collective) {
+    sluice_show_started(fd, access->direction);
+  }
   *request = started->self;
   started->given_up = started->self == MPI_REQUEST_NULL;
   started->references = started->given_up ? 1 : 2;
@@ -465,6 +468,8 @@ int sluice_split_begin(ADIO_File fd, const struct SluiceAccess* access,
     drop(started);
     return -1;
   }
+  sluice_shape(fd, access->direction);
+  sluice_show_started(fd, access->direction);
   sluice_state(fd)->split = started;
   enqueue(started);
   return 0;

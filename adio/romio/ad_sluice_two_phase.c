@@ -2,9 +2,10 @@
 // their file offsets, and each aggregator writes, or has read, what its own window holds in runs as long as
 // they come. Of an access that is not dense, rounds in which no rank has data are left out.
 //
-// Memory of one rank: its own part of a round (at most SLUICE_LARGEST_ROUND), and as an aggregator its window
-// and what it takes of others in one turn, whatever the number of ranks; besides, some counters for each
-// rank.
+// Memory of one rank: its own part of a round (at most SLUICE_LARGEST_ROUND of data, and SLUICE_PIECE_BYTES
+// for each piece of it: for pieces of a byte eight times the data), and as an aggregator its window and what
+// it takes of others in one turn, pieces counted, whatever the number of ranks; besides, some counters for
+// each rank.
 
 #define _GNU_SOURCE
 
@@ -57,7 +58,7 @@ struct Exchange {
   struct Lists theirs;  // the pieces of my window, by the rank that they belong to
   struct Window window;
   MPI_Datatype piece_type;
-  int64_t exchanged;  // bytes of mine that went to other ranks, or came from them
+  int64_t exchanged;  // bytes that went from here to other ranks
 };
 
 static int writes(const struct Exchange* x) {
@@ -273,7 +274,7 @@ static void exchange_bytes(struct Exchange* x, struct Lists* from, struct Lists*
   MPI_Alltoallv(from->bytes, from->byte_counts, from->byte_places, MPI_BYTE, to->bytes, to->byte_counts,
                 to->byte_places, MPI_BYTE, x->fd->comm);
   for (int rank = 0; rank < x->ranks; rank++) {
-    x->exchanged += rank != x->rank ? x->mine.byte_counts[rank] : 0;
+    x->exchanged += rank != x->rank ? from->byte_counts[rank] : 0;
   }
 }
 
@@ -382,7 +383,21 @@ static int write_window(struct Exchange* x, struct SluiceError* error) {
   return failed;
 }
 
-// Lists, column by column, from the first wanted byte to the last.
+// The last wanted byte that no gap of more than SLUICE_READ_GAP separates from `first`, a wanted one.
+static const char* last_near(const char* first, const char* end) {
+  const char* last = first;
+  for (const char* next = first; next; last = next ? next : last) {
+    const int64_t left = end - last - 1;
+    next = memrchr(last + 1, 1, (size_t)(left < SLUICE_READ_GAP + 1 ? left : SLUICE_READ_GAP + 1));
+  }
+  return last;
+}
+
+static size_t most_extents(const struct Exchange* x) {
+  return (size_t)(x->window.columns * (x->domains->chunk / SLUICE_READ_GAP + 1));
+}
+
+// Lists, column by column, what is wanted, with the small gaps within.
 static size_t wanted_extents(const struct Exchange* x, struct SluiceExtent* extents,
                              struct SluicePiece* pieces) {
   const struct Window* window = &x->window;
@@ -390,14 +405,15 @@ static size_t wanted_extents(const struct Exchange* x, struct SluiceExtent* exte
   size_t count = 0;
   for (int64_t at = window->low; at < window->high; at = (at / chunk + 1) * chunk) {
     const int64_t column_end = (at / chunk + 1) * chunk;
-    const int64_t end = column_end < window->high ? column_end : window->high;
-    const char* first = memchr(window->covered + at, 1, (size_t)(end - at));
-    if (first) {
-      const char* last = memrchr(first, 1, (size_t)(window->covered + end - first));
+    const char* end = window->covered + (column_end < window->high ? column_end : window->high);
+    const char* first = memchr(window->covered + at, 1, (size_t)(end - window->covered - at));
+    while (first) {
+      const char* last = last_near(first, end);
       const uint64_t begin = (uint64_t)file_offset(x, first - window->covered);
       const uint64_t bytes = (uint64_t)(last + 1 - first);
       extents[count] = (struct SluiceExtent){begin, begin + bytes};
       pieces[count++] = (struct SluicePiece){window->data + (first - window->covered), bytes};
+      first = memchr(last + 1, 1, (size_t)(end - last - 1));
     }
   }
   return count;
@@ -410,8 +426,8 @@ static int64_t read_window(struct Exchange* x, struct SluiceError* error) {
   if (window->low == window->high) {
     return 0;
   }
-  struct SluiceExtent* extents = malloc((size_t)window->columns * sizeof *extents);
-  struct SluicePiece* pieces = malloc((size_t)window->columns * sizeof *pieces);
+  struct SluiceExtent* extents = malloc(most_extents(x) * sizeof *extents);
+  struct SluicePiece* pieces = malloc(most_extents(x) * sizeof *pieces);
   int64_t valid = 0;
   if (extents && pieces) {
     const size_t count = wanted_extents(x, extents, pieces);

@@ -10,6 +10,8 @@ static const char* const kWords[SLUICE_PLAN_REASONS] = {
     [SLUICE_DIRECT_LARGE_PIECES] = "no rank's view has pieces of less than 16 KiB on average",
     [SLUICE_DIRECT_SPARSE] = "the pieces of all ranks together cover too little of their range",
     [SLUICE_DIRECT_NOTHING] = "no rank had data",
+    [SLUICE_DIRECT_STARTED] =
+        "each rank transfers its part of a nonblocking access while the program goes on",
     [SLUICE_TWO_PHASE_ENABLED] = "romio_cb_write or romio_cb_read is enable",
     [SLUICE_TWO_PHASE_SMALL_PIECES] = "a rank's view has pieces of less than 16 KiB on average",
 };

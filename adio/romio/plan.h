@@ -29,6 +29,9 @@ extern "C" {
 // Pieces of less are dearer to send than to exchange.
 #define SLUICE_SMALL_PIECE (INT64_C(16) << 10)
 
+// An aggregator reads over smaller gaps between pieces that somebody wants.
+#define SLUICE_READ_GAP (INT64_C(64) << 10)
+
 enum SluiceCollective { SLUICE_CB_AUTOMATIC, SLUICE_CB_ENABLE, SLUICE_CB_DISABLE };
 
 // What was decided, and why; sluice_plan_words has the sentences.
@@ -40,6 +43,7 @@ enum SluicePlanReason {
   SLUICE_DIRECT_LARGE_PIECES,
   SLUICE_DIRECT_SPARSE,
   SLUICE_DIRECT_NOTHING,
+  SLUICE_DIRECT_STARTED,  // not the planner's answer, but what becomes of a two-phase one
   SLUICE_TWO_PHASE_ENABLED,
   SLUICE_TWO_PHASE_SMALL_PIECES,
   SLUICE_PLAN_REASONS  // their number

@@ -3,6 +3,9 @@
 //
 // $SLUICE_DOUBLE_FAIL makes calls fail: "OP:RANK:CODE[,...]", for the process of that rank, with that
 // SluiceCode, e.g. "write:1:6". A failing write or read moves half of its bytes first.
+//
+// A close leaves what a rank's driver did in "NAME.counts.RANK": collective accesses that were direct, and
+// two-phase, bytes that it sent to other ranks, and bytes that it asked to read.
 
 #define _GNU_SOURCE
 
@@ -31,6 +34,10 @@ struct SluiceFile {
   struct Shared* shared;
   char handle[SLUICE_HANDLE_BYTES];  // "NAME\nSHARED\nFLAGS"
   char shared_name[1100];
+  long chunk;
+  int plans[2];  // collective accesses, direct and two-phase
+  uint64_t exchanged, read;
+  char counts_name[1100];
 };
 
 static int fail(struct SluiceError* error, int32_t code, const char* format, ...) {
@@ -103,6 +110,20 @@ static int gather_hints(const char* path, const struct SluiceHint* hints, size_t
   return check_hints(path, hints, count, error);
 }
 
+static long chunk_of(const struct SluiceHint* hints, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(hints[i].name, "sluice_chunk_size") == 0) {
+      return atol(hints[i].value);
+    }
+  }
+  return 65536;
+}
+
+static void name_counts(struct SluiceFile* file, const char* name) {
+  const char* rank = getenv("PMI_RANK");
+  snprintf(file->counts_name, sizeof file->counts_name, "%s.counts.%s", name, rank ? rank : "0");
+}
+
 static int map_shared(struct SluiceFile* file, int create, struct SluiceError* error) {
   const int fd = create ? mkstemp(file->shared_name) : open(file->shared_name, O_RDWR);
   if (fd < 0 || (create && ftruncate(fd, sizeof(struct Shared)) != 0)) {
@@ -135,6 +156,8 @@ static int open_file(const char* path, uint32_t flags, uint32_t mode, const stru
   struct SluiceFile* file = calloc(1, sizeof *file);
   file->fd = fd;
   file->owner = 1;
+  file->chunk = chunk_of(hints, count);
+  name_counts(file, name);
   snprintf(file->shared_name, sizeof file->shared_name, "%s.shared.XXXXXX", name);
   *result = file;
   const int failed = map_shared(file, 1, error);
@@ -158,20 +181,20 @@ static int attach(const char* handle, struct SluiceFile** result, struct SluiceE
       (file->fd = open(name, way)) < 0) {
     return fail_errno(error, handle);
   }
+  name_counts(file, name);
   *result = file;
   return map_shared(file, 0, error);
 }
 
 static int shape(struct SluiceFile* file, uint64_t chunk_bytes, const char* reason, uint64_t* effective,
                  struct SluiceError* error) {
-  (void)file, (void)chunk_bytes, (void)reason;
-  *effective = 65536;
+  (void)chunk_bytes, (void)reason;
+  *effective = (uint64_t)file->chunk;
   return refuse("shape", error);
 }
 
 static int effective_hints(struct SluiceFile* file, char* text, size_t capacity, struct SluiceError* error) {
-  (void)file;
-  snprintf(text, capacity, "sluice_chunk_size=65536\nstriping_unit=65536\n");
+  snprintf(text, capacity, "sluice_chunk_size=%ld\nstriping_unit=%ld\n", file->chunk, file->chunk);
   return refuse("effective_hints", error);
 }
 
@@ -186,6 +209,7 @@ static int move(struct SluiceFile* file, int to_file, const struct SluiceExtent*
     total += pieces[i].bytes;
   }
   const uint64_t limit = code ? total / 2 : total;
+  file->read += to_file ? 0 : total;
   *done = 0;
   for (size_t i = 0; i < extent_count; i++) {
     for (uint64_t at = extents[i].begin; at < extents[i].end && *done < limit;) {
@@ -264,6 +288,12 @@ static int sync_file(struct SluiceFile* file, struct SluiceError* error) {
 
 static int close_file(struct SluiceFile* file, int commit, struct SluiceError* error) {
   const int failed = commit ? refuse("close", error) : 0;
+  FILE* counts = fopen(file->counts_name, "w");
+  if (counts) {
+    fprintf(counts, "%d %d %llu %llu\n", file->plans[0], file->plans[1], (unsigned long long)file->exchanged,
+            (unsigned long long)file->read);
+    fclose(counts);
+  }
   munmap(file->shared, sizeof *file->shared);
   if (file->owner) {
     unlink(file->shared_name);
@@ -296,7 +326,8 @@ static int counter_set(struct SluiceFile* file, int64_t value, int64_t* before, 
 }
 
 static void count_plan(struct SluiceFile* file, int two_phase, uint64_t exchanged_bytes) {
-  (void)file, (void)two_phase, (void)exchanged_bytes;
+  file->plans[two_phase]++;
+  file->exchanged += exchanged_bytes;
 }
 
 static int lock_file(struct SluiceFile* file, struct SluiceExtent extent, int exclusive, uint64_t* lock,
