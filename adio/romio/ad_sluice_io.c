@@ -150,7 +150,6 @@ int sluice_transfer_all(ADIO_File fd, const struct SluiceAccess* access, int64_t
   if (own.code == SLUICE_OK) {
     sluice_prepare(fd, access, &request, &own);
   }
-  sluice_start_agreements();  // what follows may wait for others before it agrees with them
   sluice_shape(fd, access->direction);
   const enum SluicePlanReason plan = sluice_plan(fd, &request, access->direction, &domains);
   const int two_phase = sluice_plan_is_two_phase(plan);

@@ -54,6 +54,7 @@ enum SluicePlanReason sluice_plan(ADIO_File fd, const struct SluiceRequest* requ
   if (!sluice_plan_is_two_phase(reason)) {
     return reason;
   }
+  sluice_start_agreements();
   int64_t mine[3] = {INT64_MIN, 0, request->bytes};
   int64_t all[3];
   if (request->bytes > 0) {
@@ -79,6 +80,7 @@ void sluice_shape(ADIO_File fd, enum SluiceDirection direction) {
     return;
   }
   state->shape_asked = 1;
+  sluice_start_agreements();
   uint64_t effective = (uint64_t)fd->blksize;
   int rank;
   char text[160];

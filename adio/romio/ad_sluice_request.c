@@ -5,7 +5,8 @@
 // in the order of the accesses, and before whatever a later collective call on the file says there, so that
 // the ranks may test in any order. Whoever tests or waits for one access starts the agreements of all, and a
 // collective call of Sluice's does so before it waits for other ranks, who may have the file in question or
-// another in mind. A rank that does neither holds up those that wait, as with the stock library.
+// another in mind: a direct access when it has moved its own bytes. A rank that does neither holds up those
+// that wait, as with the stock library.
 //
 // An error that the call itself finds is its answer; as with a blocking access, nothing else comes of it. One
 // that comes later, or another rank's, comes when the request finishes: to the file's error handler, and as

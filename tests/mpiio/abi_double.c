@@ -4,6 +4,8 @@
 // $SLUICE_DOUBLE_FAIL makes calls fail: "OP:RANK:CODE[,...]", for the process of that rank, with that
 // SluiceCode, e.g. "write:1:6". A failing write or read moves half of its bytes first.
 //
+// $SLUICE_DOUBLE_HOLD: a read waits until this process has begun a write.
+//
 // A close leaves what a rank's driver did in "NAME.counts.RANK": collective accesses that were direct, and
 // two-phase, bytes that it sent to other ranks, and bytes that it asked to read.
 
@@ -12,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,15 +240,21 @@ static int move(struct SluiceFile* file, int to_file, const struct SluiceExtent*
   return code ? fail(error, code, "%s fails as the test asked", to_file ? "write" : "read") : 0;
 }
 
+static int writes;  // atomic: begun by this process
+
 static int write_file(struct SluiceFile* file, const struct SluiceExtent* extents, size_t extent_count,
                       const struct SluicePiece* pieces, size_t piece_count, uint64_t* done,
                       struct SluiceError* error) {
+  __atomic_fetch_add(&writes, 1, __ATOMIC_SEQ_CST);
   return move(file, 1, extents, extent_count, pieces, piece_count, done, error);
 }
 
 static int read_file(struct SluiceFile* file, const struct SluiceExtent* extents, size_t extent_count,
                      const struct SluicePiece* pieces, size_t piece_count, uint64_t* done,
                      struct SluiceError* error) {
+  while (getenv("SLUICE_DOUBLE_HOLD") && __atomic_load_n(&writes, __ATOMIC_SEQ_CST) == 0) {
+    sched_yield();
+  }
   return move(file, 0, extents, extent_count, pieces, piece_count, done, error);
 }
 

@@ -1,7 +1,7 @@
 // Accesses that go on while the program computes. While the service is stopped nothing of them can be over,
 // so what returns then did not wait, and what has to wait is seen to.
 //
-//   nonblocking CASE PREFIX       CASE: held, ends, gone, failed
+//   nonblocking CASE PREFIX       CASE: held, ends, gone, failed, beside
 
 #include "tests/mpiio/check.h"
 #include "tests/mpiio/held.h"
@@ -315,6 +315,20 @@ static void failed(const char* prefix) {
   }
 }
 
+// With the substitute of the client library, whose reads wait for a write: a blocking write to one file goes
+// on beside the read of another that was started before.
+static void beside(const char* prefix) {
+  MPI_File read = create(check_path(prefix, "read")), written = create(check_path(prefix, "written"));
+  MPI_Request request;
+  CHECK_OK(MPI_File_set_size(read, place(0, 1)));
+  CHECK_OK(MPI_File_iread_at_all(read, place(check_rank, 0), memory[0], kPart, MPI_BYTE, &request));
+  CHECK_OK(
+      MPI_File_write_at_all(written, place(check_rank, 0), memory[1], kPart, MPI_BYTE, MPI_STATUS_IGNORE));
+  CHECK_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  CHECK_OK(MPI_File_close(&read));
+  CHECK_OK(MPI_File_close(&written));
+}
+
 int main(int argc, char** argv) {
   check_start(&argc, &argv);
   const char* name = argc > 2 ? argv[1] : "";
@@ -326,8 +340,10 @@ int main(int argc, char** argv) {
     gone(argv[2]);
   } else if (strcmp(name, "failed") == 0) {
     failed(argv[2]);
+  } else if (strcmp(name, "beside") == 0) {
+    beside(argv[2]);
   } else {
-    fprintf(stderr, "usage: nonblocking held|ends|gone|failed PREFIX\n");
+    fprintf(stderr, "usage: nonblocking held|ends|gone|failed|beside PREFIX\n");
     check_failures++;
   }
   return check_finish();
