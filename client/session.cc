@@ -1,10 +1,18 @@
 #include "client/session.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/log.h"
 
 namespace sluice::client {
+namespace {
+
+constexpr uint64_t kSoonMs = 1000;
+
+}  // namespace
 
 Session::Session(transport::Transport& transport, Options options)
     : transport_(transport), options_(std::move(options)) {
@@ -21,13 +29,14 @@ void Session::call(protocol::Body body, Answered done, bool hurried) {
   if (state_ == State::kEnded)
     return done(fail(ErrorCode::kAborted, "the connection to the pool was closed"));
   const uint64_t id = put(std::move(body), std::move(done), hurried);
-  if (state_ == State::kReady) return send(id, calls_.at(id));
+  if (state_ == State::kReady && !asking_again_) return send(id, calls_.at(id));
   if (state_ == State::kAway && !retry_scheduled_) connect();
 }
 
 uint64_t Session::put(protocol::Body body, Answered done, bool hurried) {
   const uint64_t id = next_id_++;
   Call& call = calls_[id];
+  call.kind = body.type;
   call.message = protocol::encode_message(id, std::move(body));
   call.done = std::move(done);
   call.hurried = hurried;
@@ -36,6 +45,7 @@ uint64_t Session::put(protocol::Body body, Answered done, bool hurried) {
 
 void Session::send(uint64_t id, Call& call) {
   ++call.times_sent;
+  call.turn = ++turns_;
   call.sent_ms = transport_.now_ms();
   auto sent =
       call.hurried ? transport_.send(*peer_, call.message) : transport_.send_unhurried(*peer_, call.message);
@@ -70,6 +80,7 @@ void Session::connect() {
   if (!peer) return retry_later(peer.error());
   state_ = State::kConnecting;
   peer_ = *peer;
+  turns_before_ = turns_;
   wire::HelloT hello;
   hello.version = protocol::kVersion;
   hello.uid = ::geteuid();
@@ -90,10 +101,46 @@ void Session::away(const Error& why) {
   peer_.reset();
   state_ = State::kAway;
   if (!away_since_ms_) away_since_ms_ = transport_.now_ms();
-  // Recover requests belong to a connection; they are made anew.
-  for (const uint64_t id : recover_calls_) calls_.erase(id);
+  // These belong to a connection; they are made anew.
+  for (const auto* own : {&recover_calls_, &probes_}) {
+    for (const uint64_t id : *own) calls_.erase(id);
+  }
   recover_calls_.clear();
+  probes_.clear();
+  asking_again_ = false;
+  const auto blamed = take_blamed();
   retry_later(why);
+  for (const Call& call : blamed) {
+    const bool unheard = call.unheard >= kMostUnheard;
+    Error error(
+        ErrorCode::kProtocol,
+        fmt::format("the connection to the service ended {} times in a row {} the request {} ({}): the "
+                    "service may be of another version; restart it with `sluice down` and `sluice up`",
+                    unheard ? kMostUnheard : kMostCutShort, unheard ? "on receipt of" : "soon after",
+                    wire::EnumNameBody(call.kind), why.message));
+    log::warn("{}", error.message);
+    call.done(fail(error.mark_outcome_unknown()));
+  }
+}
+
+std::vector<Session::Call> Session::take_blamed() {
+  std::vector<Call> blamed;
+  const uint64_t now = transport_.now_ms();
+  for (auto at = calls_.begin(); at != calls_.end();) {
+    Call& call = at->second;
+    const bool sent = sent_here(call);
+    if (sent) {
+      call.unheard = call.turn > heard_turn_ ? call.unheard + 1 : 0;
+      call.cut_short = now - call.sent_ms < kSoonMs ? call.cut_short + 1 : 0;
+    }
+    if (!sent || (call.unheard < kMostUnheard && call.cut_short < kMostCutShort)) {
+      ++at;
+      continue;
+    }
+    blamed.push_back(std::move(call));
+    at = calls_.erase(at);
+  }
+  return blamed;
 }
 
 void Session::retry_later(const Error& why) {
@@ -192,25 +239,58 @@ void Session::recover_files() {
 }
 
 void Session::ready() {
-  const bool recovered = std::exchange(must_recover_, false);
   state_ = State::kReady;
   connected_ = true;
-  failures_ = 0;
-  away_since_ms_.reset();
+  asking_again_ = true;
+  ask_again();
+}
+
+void Session::ask_again() {
   std::vector<uint64_t> again;
-  std::vector<uint64_t> fresh;
-  for (const auto& [id, call] : calls_) (call.times_sent > 0 ? again : fresh).push_back(id);
-  send_all(again);
-  if (recovered && state_ == State::kReady) {
+  for (const auto& [id, call] : calls_) {
+    if (call.times_sent > 0 && !sent_here(call)) again.push_back(id);
+  }
+  const auto go_on = [this] { ask_again(); };
+  bool all_heard = true;
+  for (const uint64_t id : again) {
+    const auto at = calls_.find(id);
+    if (at == calls_.end()) continue;
+    const bool doubted = at->second.unheard >= kDoubted;
+    if (doubted && !all_heard) return hear(go_on);
+    send(id, at->second);
+    if (doubted) return hear(go_on);
+    all_heard = false;
+  }
+  all_asked_again();
+}
+
+// An answer shows that the service has read what was sent before.
+void Session::hear(std::function<void()> then) {
+  protocol::Body body;
+  body.Set(wire::RenewT{});
+  const uint64_t id = next_id_;
+  put(std::move(body), [this, id, then = std::move(then)](Result<Answer>) {
+    probes_.erase(id);
+    if (state_ == State::kReady) then();
+  });
+  probes_.insert(id);
+  send(id, calls_.at(id));
+}
+
+void Session::all_asked_again() {
+  asking_again_ = false;
+  if (std::exchange(must_recover_, false)) {
     wire::RenewT all;
     all.all_said = boot_;
     call(std::move(all), [](Result<Answer>) {});
+  } else if (away_since_ms_) {
+    hear([] {});
   }
-  send_all(fresh);
-}
-
-void Session::send_all(const std::vector<uint64_t>& ids) {
-  for (const uint64_t id : ids) {
+  std::vector<uint64_t> fresh;
+  for (const auto& [id, call] : calls_) {
+    if (call.times_sent == 0) fresh.push_back(id);
+  }
+  for (const uint64_t id : fresh) {
     if (const auto at = calls_.find(id); at != calls_.end()) send(id, at->second);
   }
 }
@@ -265,6 +345,9 @@ void Session::on_message(transport::PeerId peer, std::span<const std::byte> byte
   if (at == calls_.end()) return;  // the second answer to something asked twice
   Call call = std::move(at->second);
   calls_.erase(at);
+  heard_turn_ = std::max(heard_turn_, call.turn);
+  failures_ = 0;
+  away_since_ms_.reset();
   if (call.sent_ms + lease_ms_ > leased_until_ms_.load(std::memory_order_relaxed))
     leased_until_ms_.store(call.sent_ms + lease_ms_, std::memory_order_release);
   if (const auto* failed = message->body.AsFailed()) {

@@ -61,8 +61,8 @@ class Session final : public transport::Handler {
   Session(transport::Transport& transport, Options options);
   ~Session() override;
 
-  // Asks. `done` runs exactly once: with the answer, with the service's error, or with kUnavailable when the
-  // service stayed away for too long.
+  // Asks. `done` runs exactly once: with the answer, with the service's error, with kUnavailable when the
+  // service stayed away for too long, or with kProtocol when the connection ended each time this was sent.
   // Not hurried: nobody waits for the answer.
   void call(protocol::Body body, Answered done, bool hurried = true);
   template <class T>
@@ -98,15 +98,29 @@ class Session final : public transport::Handler {
   struct Call {
     std::vector<std::byte> message;
     Answered done;
+    wire::Body kind = wire::Body::NONE;
     uint64_t sent_ms = 0;  // the last time
+    uint64_t turn = 0;     // among all that was sent, the last time
     unsigned times_sent = 0;
+    unsigned unheard = 0;    // connections in a row that ended with no sign that the service had read this
+    unsigned cut_short = 0;  // connections in a row that ended soon after this was sent
     bool hurried = true;
   };
+  static constexpr unsigned kDoubted =
+      2;  // unheard so often, it is sent alone, to see whether it is at fault
+  static constexpr unsigned kMostUnheard = 5;
+  static constexpr unsigned kMostCutShort = 100;
   enum class State { kAway, kConnecting, kRecovering, kReady, kEnded };
 
   void connect();
   void retry_later(const Error& why);
-  void send_all(const std::vector<uint64_t>& ids);
+  // Asks again in the old order. Doubted calls go alone, each when all before it was heard.
+  void ask_again();
+  void hear(std::function<void()> then);
+  void all_asked_again();
+  bool sent_here(const Call& call) const { return call.turn > turns_before_; }
+  // What the end of the connection says of the calls sent over it; those that fail for it, no more in calls_.
+  std::vector<Call> take_blamed();
   void away(const Error& why);
   void give_up(const Error& why);
   void welcome(const wire::WelcomeT& welcome);
@@ -129,13 +143,18 @@ class Session final : public transport::Handler {
   uint64_t lease_ms_ = 0;
   std::atomic<uint64_t> leased_until_ms_ = 0;
   uint64_t hello_ms_ = 0;
-  std::optional<uint64_t> away_since_ms_;
-  unsigned failures_ = 0;  // to connect, since the last connection
+  std::optional<uint64_t> away_since_ms_;  // reset by an answer, not by a connection alone
+  unsigned failures_ = 0;                  // to connect, since the last answer
   bool retry_scheduled_ = false;
   bool renewing_ = false;
+  bool asking_again_ = false;         // ready, but calls asked again go first
   bool must_recover_ = false;         // the service was restarted and has not been told of our open files yet
   std::set<uint64_t> recover_calls_;  // Recover requests not answered yet
+  std::set<uint64_t> probes_;         // Renew requests of this connection, see hear()
   std::map<uint64_t, Call> calls_;    // not answered, by number
+  uint64_t turns_ = 0;                // messages sent over all connections
+  uint64_t turns_before_ = 0;         // of those, before this connection
+  uint64_t heard_turn_ = 0;           // the last one that was answered: the service has read all before it
   std::atomic<bool> connected_ = false;
   std::vector<Recoverable*> files_;
   std::shared_ptr<bool> alive_ =
