@@ -90,16 +90,27 @@ bool CleanCache::give_up_one() {
     const auto kept = in_order_.front().lock();
     in_order_.pop_front();
     if (!kept) continue;
-    Pieces& pieces = containers_.at(kept->container);
-    for (const Extent& extent : kept->extents) {
-      for (const auto& entry : pieces.lookup(extent)) {
-        if (entry.value.kept == kept) pieces.erase(entry.extent);
-      }
-    }
-    if (pieces.empty()) containers_.erase(kept->container);
+    give_up(kept);
     return true;
   }
   return false;
+}
+
+bool CleanCache::give_up(uint64_t slab_offset) {
+  const auto found = by_slab_.find(slab_offset);
+  const auto kept = found == by_slab_.end() ? nullptr : found->second.lock();
+  if (kept) give_up(kept);
+  return kept != nullptr;
+}
+
+void CleanCache::give_up(const std::shared_ptr<Kept>& kept) {
+  Pieces& pieces = containers_.at(kept->container);
+  for (const Extent& extent : kept->extents) {
+    for (const auto& entry : pieces.lookup(extent)) {
+      if (entry.value.kept == kept) pieces.erase(entry.extent);
+    }
+  }
+  if (pieces.empty()) containers_.erase(kept->container);
 }
 
 }  // namespace sluice::burst_buffer

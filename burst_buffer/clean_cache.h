@@ -42,6 +42,8 @@ class CleanCache {
 
   // Gives up the slab that came first. False when nothing is left to give up.
   bool give_up_one();
+  // Gives up the slab that begins here. False when nothing of it is kept.
+  bool give_up(uint64_t slab_offset);
   // Bytes of the data area that giving up everything would free, once no reader has a pin on them.
   uint64_t spare_bytes() const { return spare_bytes_; }
 
@@ -64,6 +66,7 @@ class CleanCache {
   };
   using Pieces = ExtentMap<Piece>;
 
+  void give_up(const std::shared_ptr<Kept>& kept);
   void gone(const Kept& kept);
 
   uint64_t spare_bytes_ = 0;

@@ -464,6 +464,7 @@ Segment StagedHotTier::hold_staged(const StagedSegment& found, HoldsPin& pin) co
     segment.in_slab = place.offset;
     segment.slab_length = slab.slab.length.value;
     segment.checksums = slab.checksums;
+    segment.clean = found.clean != nullptr;
   }
   if (hold) pin.holds.push_back(std::move(hold));
   return segment;
@@ -516,6 +517,15 @@ void StagedHotTier::keep(ContainerId container, const Standing& then, std::span<
     offset += extent.length().value;
   }
   clean_.spare(*hold);
+}
+
+void StagedHotTier::damaged(ContainerId container, const Segment& segment) {
+  const std::lock_guard lock(state_mutex_);
+  if (!clean_.give_up(segment.area_offset - segment.in_slab)) return;
+  log::warn(
+      "bytes [{}, {}) of container {} in the hot tier {} do not match their checksums; the storage tier has "
+      "them too and is read instead",
+      segment.extent.begin.value, segment.extent.end.value, container.value, options_.path);
 }
 
 Length StagedHotTier::published_size(ContainerId container, Length told) const {

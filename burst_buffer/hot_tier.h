@@ -53,12 +53,13 @@ struct Segment {
   std::span<const std::byte> bytes;  // kBytes: in the hot tier, valid while the View lives
   StripeId stripe;                   // kStripe
   uint64_t stripe_offset = 0;
-  // kBytes, from staged(): where `bytes` begin in the data area and in the slab that they were written in,
+  // kBytes: where `bytes` begin in the data area and in the slab that they were written in,
   // how long that is, and its block checksums; valid while the View lives.
   uint64_t area_offset = 0;
   uint64_t in_slab = 0;
   uint64_t slab_length = 0;
   std::span<const uint32_t> checksums = {};
+  bool clean = false;  // kBytes: the storage tier has them as well
 };
 
 // What a reader of an extent finds, in order and without gaps: staged bytes, bytes placed in a stripe, "ask
@@ -217,6 +218,9 @@ class HotTier {
   // slab over. `checksums` as in write().
   virtual void keep(ContainerId container, const Standing& then, std::span<const Extent> extents,
                     const Slab& slab, std::vector<uint32_t> checksums) = 0;
+  // The bytes of this clean segment of a view that is still held are damaged: nothing of its slab is kept for
+  // readers any more.
+  virtual void damaged(ContainerId container, const Segment& segment) = 0;
   // Size as the transaction, or a stranger, sees it. `published` is the storage tier's.
   virtual Length size(ContainerId container, std::optional<TxnId> txn, Length published) = 0;
   virtual Epoch committed(ContainerId container, Epoch published) = 0;

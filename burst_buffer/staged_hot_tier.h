@@ -59,6 +59,7 @@ class StagedHotTier final : public HotTier {
   Standing standing(ContainerId container) override;
   void keep(ContainerId container, const Standing& then, std::span<const Extent> extents, const Slab& slab,
             std::vector<uint32_t> checksums) override;
+  void damaged(ContainerId container, const Segment& segment) override;
   Length size(ContainerId container, std::optional<TxnId> txn, Length published) override;
   Epoch committed(ContainerId container, Epoch published) override;
   uint64_t undrained_bytes(ContainerId container) override;

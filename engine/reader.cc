@@ -1,5 +1,7 @@
 #include "engine/reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -37,9 +39,10 @@ void Reader::gather(const Request& request, const Message& message, const OpenFi
   }
   context_.off_loop(
       turn_++,
-      [this, message, container = file.container, path = file.path, txn = file.txn]() -> Result<Gathered> {
-        auto gathered = gather(container, txn, protocol::extents_of(message->body.AsRead()->extents));
-        if (!gathered) return fail(or_removed(context_.parts, container, path, gathered.error()));
+      [this, message, source = Source{file.container, file.path, file.txn}]() -> Result<Gathered> {
+        auto gathered = gather(source, protocol::extents_of(message->body.AsRead()->extents));
+        if (!gathered)
+          return fail(or_removed(context_.parts, source.container, source.path, gathered.error()));
         return gathered;
       },
       [this, request, message](Result<Gathered> gathered) {
@@ -100,19 +103,18 @@ bool Reader::tell_places(const Request& request, const OpenFile& file, const wir
   return true;
 }
 
-Result<Reader::Gathered> Reader::gather(ContainerId container, std::optional<TxnId> txn,
-                                        const std::vector<Extent>& extents) {
+Result<Reader::Gathered> Reader::gather(const Source& source, const std::vector<Extent>& extents) {
   // A commit or a publication between two extents would mix versions: gather again until none came between. A
   // file that is committed to without end is answered as it is after that many attempts.
   constexpr int kAttempts = 8;
   Result<Gathered> gathered;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    auto before = versions(container);
+    auto before = versions(source.container);
     if (!before) return fail(before.error());
-    gathered = gather_once(container, txn, extents);
-    auto after = versions(container);
+    gathered = gather_once(source, extents);
+    auto after = versions(source.container);
     if (!after) return fail(after.error());
-    if (gathered) gathered->version = txn ? 0 : before->first.value;
+    if (gathered) gathered->version = source.txn ? 0 : before->first.value;
     if (*before == *after) break;
   }
   if (gathered) gathered->checksums = block_checksums(gathered->bytes);
@@ -125,9 +127,8 @@ Result<std::pair<Epoch, Epoch>> Reader::versions(ContainerId container) {
   return std::pair(context_.parts.hot.committed(container, info->published), info->published);
 }
 
-Result<Reader::Gathered> Reader::gather_once(ContainerId container, std::optional<TxnId> txn,
-                                             const std::vector<Extent>& extents) {
-  auto size = visible_size(context_.parts, container, txn);
+Result<Reader::Gathered> Reader::gather_once(const Source& source, const std::vector<Extent>& extents) {
+  auto size = visible_size(context_.parts, source.container, source.txn);
   if (!size) return fail(size.error());
   const Extent file{Offset(0), Offset(size->value)};
   std::vector<Extent> present;
@@ -142,28 +143,29 @@ Result<Reader::Gathered> Reader::gather_once(ContainerId container, std::optiona
   Gathered gathered;
   gathered.bytes.resize(total);
   std::span<std::byte> room(gathered.bytes);
+  HotBytes hot;
   for (const Extent& extent : present) {
     const auto piece = room.first(extent.length().value);
-    if (auto ok = fill(container, txn, extent, piece); !ok) return fail(ok.error());
+    if (auto ok = fill(source, extent, piece, hot); !ok) return fail(ok.error());
     room = room.subspan(piece.size());
   }
   return gathered;
 }
 
-Result<> Reader::fill(ContainerId container, std::optional<TxnId> txn, Extent extent,
-                      std::span<std::byte> out) {
-  auto view = context_.parts.hot.view(container, txn, extent);
-  if (!view && view.error().code == ErrorCode::kNotFound && txn) {
-    view = context_.parts.hot.view(container, std::nullopt, extent);  // committed meanwhile
+Result<> Reader::fill(const Source& source, Extent extent, std::span<std::byte> out, HotBytes& hot) {
+  auto view = context_.parts.hot.view(source.container, source.txn, extent);
+  if (!view && view.error().code == ErrorCode::kNotFound && source.txn) {
+    view = context_.parts.hot.view(source.container, std::nullopt, extent);  // committed meanwhile
   }
   if (!view) return fail(view.error());
+  hot.pins.push_back(std::move(view->pin));
   for (const auto& segment : view->segments) {
     const auto piece =
         out.subspan((segment.extent.begin - extent.begin).value, segment.extent.length().value);
     Result<storage::ReadReport> read;
     switch (segment.kind) {
       case burst_buffer::Segment::Kind::kBytes:
-        std::memcpy(piece.data(), segment.bytes.data(), piece.size());
+        if (auto ok = fill_from_hot(source, segment, piece, hot); !ok) return ok;
         break;
       case burst_buffer::Segment::Kind::kZeros:
         std::memset(piece.data(), 0, piece.size());
@@ -172,12 +174,26 @@ Result<> Reader::fill(ContainerId container, std::optional<TxnId> txn, Extent ex
         read = context_.parts.store.read_stripe(segment.stripe, segment.stripe_offset, piece);
         break;
       case burst_buffer::Segment::Kind::kBelow:
-        read = context_.parts.store.read(container, segment.extent, piece);
+        read = context_.parts.store.read(source.container, segment.extent, piece);
         break;
     }
     if (!read) return fail(read.error());
   }
   return {};
+}
+
+Result<> Reader::fill_from_hot(const Source& source, const burst_buffer::Segment& segment,
+                               std::span<std::byte> out, HotBytes& hot) {
+  if (hot.checked.copy(segment, out)) return {};
+  if (segment.clean) {
+    context_.parts.hot.damaged(source.container, segment);
+    return fill(source, segment.extent, out, hot);
+  }
+  Error error(ErrorCode::kCorrupt,
+              fmt::format("bytes [{}, {}) of {} in the hot tier do not match the checksums they were written "
+                          "with; write them again",
+                          segment.extent.begin.value, segment.extent.end.value, source.path));
+  return fail(error.mark_data_loss());
 }
 
 void Reader::deliver(const Request& request, const Message& message, Gathered gathered) {

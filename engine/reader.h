@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/checked_copy.h"
 #include "engine/context.h"
 #include "engine/open_files.h"
 #include "engine/stage_in.h"
@@ -34,6 +37,16 @@ class Reader {
     std::vector<uint32_t> checksums;
     uint64_t version = 0;
   };
+  struct Source {
+    ContainerId container;
+    std::string path;
+    std::optional<TxnId> txn;
+  };
+  // What goes on between the extents of one request: each block of the hot tier is checked once.
+  struct HotBytes {
+    std::vector<std::unique_ptr<burst_buffer::Pin>> pins;
+    CheckedCopy checked;
+  };
   static constexpr size_t kMaxPins = 4096;             // of one session
   static constexpr size_t kMostPiecesWithAhead = 512;  // of an answer that tells ahead
 
@@ -42,12 +55,12 @@ class Reader {
   // True when the request was answered.
   bool tell_places(const Request& request, const OpenFile& file, const wire::ReadT& ask);
   Extent ahead_of(const std::vector<Extent>& extents, uint64_t ahead) const;
-  Result<Gathered> gather(ContainerId container, std::optional<TxnId> txn,
-                          const std::vector<Extent>& extents);
-  Result<Gathered> gather_once(ContainerId container, std::optional<TxnId> txn,
-                               const std::vector<Extent>& extents);
+  Result<Gathered> gather(const Source& source, const std::vector<Extent>& extents);
+  Result<Gathered> gather_once(const Source& source, const std::vector<Extent>& extents);
   Result<std::pair<Epoch, Epoch>> versions(ContainerId container);  // committed, published
-  Result<> fill(ContainerId container, std::optional<TxnId> txn, Extent extent, std::span<std::byte> out);
+  Result<> fill(const Source& source, Extent extent, std::span<std::byte> out, HotBytes& hot);
+  Result<> fill_from_hot(const Source& source, const burst_buffer::Segment& segment, std::span<std::byte> out,
+                         HotBytes& hot);
   void deliver(const Request& request, const Message& message, Gathered gathered);
 
   Context& context_;
