@@ -53,6 +53,20 @@ bool have_common(const std::vector<Extent>& a, const std::vector<Extent>& b) {
   return false;
 }
 
+std::vector<Extent> without(const std::vector<Extent>& from, const std::vector<Extent>& what) {
+  std::vector<Extent> left;
+  size_t next = 0;
+  for (Extent rest : from) {
+    while (next < what.size() && what[next].end <= rest.begin) ++next;
+    for (size_t i = next; i < what.size() && what[i].begin < rest.end; ++i) {
+      if (rest.begin < what[i].begin) left.push_back({rest.begin, what[i].begin});
+      rest.begin = std::min(what[i].end, rest.end);
+    }
+    if (!rest.empty()) left.push_back(rest);
+  }
+  return left;
+}
+
 StageIn::StageIn(Context& context)
     : context_(context), usable_([&] {
         const auto area = context.parts.hot.shared_area();
@@ -60,20 +74,23 @@ StageIn::StageIn(Context& context)
       }()) {}
 
 void StageIn::bring(ContainerId container, const std::vector<Extent>& extents, std::function<void()> done) {
-  bring_blocks(container, blocks_around(extents), std::move(done));
-}
-
-void StageIn::bring_blocks(ContainerId container, std::vector<Extent> blocks, std::function<void()> done) {
+  auto blocks = blocks_around(extents);
+  if (blocks.empty() || total(blocks) > kMostBytes) return done();
+  const auto waiter = std::make_shared<Waiter>(Waiter{0, std::move(done)});
+  const auto wait_for = [&waiter](Flight& flight) {
+    flight.waiters.push_back(waiter);
+    ++waiter->flights;
+  };
   const auto [begin, end] = flights_.equal_range(container);
   for (auto at = begin; at != end; ++at) {
-    if (!have_common(at->second->blocks, blocks)) continue;
-    at->second->after.push_back(
-        [this, container, blocks = std::move(blocks), done = std::move(done)]() mutable {
-          bring_blocks(container, std::move(blocks), std::move(done));
-        });
-    return;
+    Flight& flight = *at->second;
+    if (!have_common(flight.blocks, blocks)) continue;
+    wait_for(flight);
+    blocks = without(blocks, flight.blocks);
   }
-  auto flight = std::make_shared<Flight>(Flight{std::move(blocks), {}});
+  if (blocks.empty()) return;
+  const auto flight = std::make_shared<Flight>(Flight{std::move(blocks), {}});
+  wait_for(*flight);
   const auto at = flights_.emplace(container, flight);
   context_.off_loop(
       turn_++,
@@ -81,10 +98,11 @@ void StageIn::bring_blocks(ContainerId container, std::vector<Extent> blocks, st
         load(container, flight->blocks);
         return true;
       },
-      [this, at, flight, done = std::move(done)](bool) {
+      [this, at, flight](bool) {
         flights_.erase(at);
-        done();
-        for (const auto& next : flight->after) next();
+        for (const auto& one : flight->waiters) {
+          if (--one->flights == 0) one->done();
+        }
       });
 }
 
