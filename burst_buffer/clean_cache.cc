@@ -1,5 +1,6 @@
 #include "burst_buffer/clean_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "burst_buffer/slab_allocator.h"
@@ -7,8 +8,7 @@
 namespace sluice::burst_buffer {
 
 void CleanCache::keep(ContainerId container, Extent extent, std::shared_ptr<SlabHold> hold, uint64_t offset) {
-  while (extents_ >= kMaxPieces && give_up_one()) {
-  }
+  make_room();
   auto& known = by_slab_[hold->slab.offset];
   std::shared_ptr<Kept> kept = known.lock();
   if (!kept) {
@@ -21,7 +21,33 @@ void CleanCache::keep(ContainerId container, Extent extent, std::shared_ptr<Slab
   }
   kept->extents.push_back(extent);
   ++extents_;
-  containers_[container].assign(extent, {std::move(kept), offset});
+  Pieces& pieces = containers_[container];
+  cut_out(pieces, extent);
+  pieces.assign(extent, {std::move(kept), offset});
+  ++pieces_;
+}
+
+// One more piece, or one that is split, still fits afterwards.
+void CleanCache::make_room() {
+  while ((extents_ >= kMaxPieces || pieces_ + 2 > kMaxPieces) && give_up_one()) {
+  }
+}
+
+void CleanCache::cut_out(Pieces& pieces, Extent extent) {
+  const size_t before = pieces.size();
+  pieces.erase(extent);
+  // A rest that fills these is long enough.
+  const Extent left{Offset(extent.begin.value - std::min(extent.begin.value, least_bytes_)), extent.begin};
+  const Extent right{extent.end, Offset(std::min(extent.end.value + least_bytes_, kMaxFileBytes))};
+  for (const auto& entry : pieces.lookup(left)) {
+    if (entry.extent.end == left.end && entry.extent.length().value < least_bytes_)
+      pieces.erase(entry.extent);
+  }
+  for (const auto& entry : pieces.lookup(right)) {
+    if (entry.extent.begin == right.begin && entry.extent.length().value < least_bytes_)
+      pieces.erase(entry.extent);
+  }
+  pieces_ = pieces_ + pieces.size() - before;
 }
 
 void CleanCache::spare(const SlabHold& hold) {
@@ -41,8 +67,9 @@ void CleanCache::gone(const Kept& kept) {
 void CleanCache::changed(ContainerId container, Extent extent) {
   const auto found = containers_.find(container);
   if (found == containers_.end()) return;
-  found->second.erase(extent);
+  cut_out(found->second, extent);
   if (found->second.empty()) containers_.erase(found);
+  make_room();
 }
 
 void CleanCache::cut(ContainerId container, Length size) {
@@ -50,7 +77,10 @@ void CleanCache::cut(ContainerId container, Length size) {
 }
 
 void CleanCache::forget(ContainerId container) {
-  containers_.erase(container);
+  const auto found = containers_.find(container);
+  if (found == containers_.end()) return;
+  pieces_ -= found->second.size();
+  containers_.erase(found);
 }
 
 std::vector<StagedSegment> CleanCache::fill_in(ContainerId container,
@@ -105,11 +135,13 @@ bool CleanCache::give_up(uint64_t slab_offset) {
 
 void CleanCache::give_up(const std::shared_ptr<Kept>& kept) {
   Pieces& pieces = containers_.at(kept->container);
+  const size_t before = pieces.size();
   for (const Extent& extent : kept->extents) {
     for (const auto& entry : pieces.lookup(extent)) {
       if (entry.value.kept == kept) pieces.erase(entry.extent);
     }
   }
+  pieces_ -= before - pieces.size();
   if (pieces.empty()) containers_.erase(kept->container);
 }
 

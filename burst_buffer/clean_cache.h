@@ -23,7 +23,8 @@ class CleanCache {
  public:
   static constexpr size_t kMaxPieces = size_t{1} << 18;
 
-  CleanCache() = default;
+  // A rest of a piece that is shorter than `least_bytes` is not worth its place here.
+  explicit CleanCache(uint64_t least_bytes) : least_bytes_(least_bytes) {}
   CleanCache(const CleanCache&) = delete;
   CleanCache& operator=(const CleanCache&) = delete;
 
@@ -46,6 +47,8 @@ class CleanCache {
   bool give_up(uint64_t slab_offset);
   // Bytes of the data area that giving up everything would free, once no reader has a pin on them.
   uint64_t spare_bytes() const { return spare_bytes_; }
+  // Pieces of all containers, at most kMaxPieces.
+  size_t pieces() const { return pieces_; }
 
  private:
   struct Kept {
@@ -68,9 +71,14 @@ class CleanCache {
 
   void give_up(const std::shared_ptr<Kept>& kept);
   void gone(const Kept& kept);
+  void make_room();
+  // Erases the extent, and what is left beside it of pieces that reached into it when that is short.
+  void cut_out(Pieces& pieces, Extent extent);
 
+  const uint64_t least_bytes_;
   uint64_t spare_bytes_ = 0;
-  size_t extents_ = 0;                                         // of all that is kept
+  size_t extents_ = 0;  // that were ever kept, of all that is kept
+  size_t pieces_ = 0;
   std::unordered_map<uint64_t, std::weak_ptr<Kept>> by_slab_;  // by where the slab begins
   std::deque<std::weak_ptr<Kept>> in_order_;
   std::map<ContainerId, Pieces> containers_;  // before the others go: what is kept tells them

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/checksum.h"
 #include "burst_buffer/drain.h"
@@ -22,9 +26,9 @@ const ContainerId kFile(7);
 
 // A tier over a storage tier of strings, with a drain that runs when it is told to.
 struct Rig {
-  Rig() {
+  explicit Rig(uint64_t least_clean_bytes = 1) {
     HotTier::Options options{"test.pool", kPoolBytes, [this](ContainerId c) { return sink.find(c); }};
-    options.least_clean_bytes = 1;
+    options.least_clean_bytes = least_clean_bytes;
     hot = *HotTier::open(options, std::make_shared<SimDomain>(kPoolBytes));
     drain = Drain::create(*hot, sink, {});
   }
@@ -42,17 +46,18 @@ struct Rig {
     ASSERT_TRUE(hot->commit(TxnId(txn)));
   }
   void drain_all() { ASSERT_TRUE(drain->run_once(false)); }
-  void remove() {
-    sink.remove(kFile);
-    const auto dead = hot->forget(kFile);
+  void remove(ContainerId file = kFile) {
+    sink.remove(file);
+    const auto dead = hot->forget(file);
     ASSERT_TRUE(dead);
     for (const StripeId stripe : *dead) sink.discard(stripe);
   }
   // What a reader puts together; `from_hot` is how much of it the hot tier gave.
-  std::string read(std::optional<TxnId> txn, uint64_t bytes, uint64_t* from_hot = nullptr) {
-    auto view = hot->view(kFile, txn, {Offset(0), Offset(bytes)});
+  std::string read(std::optional<TxnId> txn, uint64_t bytes, uint64_t* from_hot = nullptr,
+                   ContainerId file = kFile) {
+    auto view = hot->view(file, txn, {Offset(0), Offset(bytes)});
     if (!view) return view.error().message;
-    std::string below = sink.contents(kFile);
+    std::string below = sink.contents(file);
     below.resize(bytes, '0');
     std::string text;
     for (const Segment& segment : view->segments) {
@@ -226,18 +231,133 @@ TEST(CleanCache, what_was_read_from_the_storage_tier_is_kept_unless_the_containe
   EXPECT_EQ(rig.hot->usage().bytes_used, 0u);
 }
 
-// Against plain strings; the room of the tier is wanted now and then, and steps of the sink fail.
-RC_GTEST_PROP(CleanCacheProperty, readers_see_a_plain_array_whatever_is_kept, ()) {
-  constexpr uint64_t kBytes = 9000;
+TEST(CleanCache, a_version_published_past_the_hot_tier_ends_what_is_being_read_for_it) {
   Rig rig;
-  std::string committed;
-  struct Open {
-    std::vector<std::pair<uint64_t, std::string>> steps;  // where, and the bytes; none: a truncation
+  rig.write(1, 0, std::string(3000, 'a'));
+  rig.drain_all();
+  rig.write(2, 5000, "b");
+  const auto before = rig.hot->standing(kFile);
+  ASSERT_TRUE(rig.sink.publish(kFile, Epoch(1), Epoch(9), Length(0), Length(3000), {}));
+  ASSERT_EQ(rig.hot->reconcile(kFile).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(rig.hot->usage().bytes_clean, 0u);
+  const Extent extent{Offset(0), Offset(3000)};
+  const auto slab = rig.hot->reserve(Length(3000));
+  ASSERT_TRUE(slab);
+  rig.hot->keep(kFile, before, {&extent, 1}, *slab, block_checksums(rig.hot->bytes(*slab)));
+  EXPECT_EQ(rig.hot->usage().bytes_clean, 0u);
+}
+
+std::shared_ptr<SlabHold> slab_of(uint64_t offset, uint64_t bytes) {
+  return std::make_shared<SlabHold>(Slab{offset, Length(bytes)}, std::vector<uint32_t>(), 0, TxnId(0));
+}
+
+TEST(CleanCachePieces, what_small_overwrites_leave_of_one_is_not_kept_in_small_rests) {
+  constexpr uint64_t kMiB = 1 << 20;
+  CleanCache cache(4096);
+  cache.keep(kFile, {Offset(0), Offset(kMiB)}, slab_of(0, kMiB), 0);
+  cache.changed(kFile, {Offset(8192), Offset(8704)});
+  cache.changed(kFile, {Offset(12800), Offset(13312)});
+  EXPECT_EQ(cache.pieces(), 3u) << "rests of 8192, 4096 and more bytes";
+  for (uint64_t at = 0; at < kMiB; at += 1024) {
+    cache.changed(kFile, {Offset(at), Offset(at + 512)});
+    ASSERT_LE(cache.pieces(), 3u);
+  }
+  EXPECT_EQ(cache.pieces(), 0u);
+  EXPECT_FALSE(cache.give_up_one());
+}
+
+TEST(CleanCachePieces, above_the_limit_what_came_first_is_given_up) {
+  constexpr uint64_t kStep = 16384;
+  constexpr uint64_t kBytes = (CleanCache::kMaxPieces + 1000) * kStep;
+  const ContainerId other(8);
+  CleanCache cache(4096);
+  cache.keep(kFile, {Offset(0), Offset(kBytes)}, slab_of(0, kBytes), 0);
+  cache.keep(other, {Offset(0), Offset(5000)}, slab_of(kBytes, 5000), 0);
+  size_t most = 0;
+  for (uint64_t at = 0; at < kBytes; at += kStep) {
+    cache.changed(kFile, {Offset(at), Offset(at + 512)});
+    most = std::max(most, cache.pieces());
+  }
+  EXPECT_LE(most, CleanCache::kMaxPieces);
+  EXPECT_GT(most, CleanCache::kMaxPieces - 10);
+  EXPECT_EQ(cache.pieces(), 1u) << "the other's";
+  const auto found = cache.fill_in(other, {{{Offset(0), Offset(5000)}, Segment::Kind::kBelow, {}, {}}});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].kind, Segment::Kind::kBytes);
+  cache.forget(other);
+  EXPECT_EQ(cache.pieces(), 0u);
+}
+
+// Some containers of plain strings beside those of the tier. The room of the tier is wanted now and then,
+// steps of the sink fail, bytes are read from the storage tier and kept later, and readers have pins
+// meanwhile.
+class PlainArrays {
+ public:
+  explicit PlainArrays(uint64_t least_clean_bytes) : rig_(least_clean_bytes) {
+    for (auto& file : files_) file.id = ContainerId(next_file_++);
+    rig_.sink.on_step([this](const std::string&) -> Result<> {
+      if (failing_ == 0 || ++calls_ % failing_ != 0) return {};
+      return fail(Error(ErrorCode::kIo, "the step was told to fail").mark_retryable());
+    });
+  }
+  void step() {
+    File& file = files_[*rc::gen::inRange<size_t>(0, files_.size())];
+    const auto what = *rc::gen::inRange(0, 30);
+    if (what < 9) return change(file, what);
+    if (what < 12) return end_one(file, /*commit=*/what < 11);
+    if (what < 16) return drain();
+    if (what < 20) return want_room();
+    if (what < 21) return remove(file);
+    if (what < 25) return begin_stage_in(file);
+    if (what < 28) return end_stage_in();
+    if (what < 29) return pin(file);
+    if (!pins_.empty()) pins_.erase(pins_.begin());
+  }
+  void check() {
+    for (const File& file : files_) {
+      RC_ASSERT(rig_.read(std::nullopt, kBytes, nullptr, file.id) == whole(file.committed));
+      for (const auto& [txn, steps] : file.open)
+        RC_ASSERT(rig_.read(TxnId(txn), kBytes, nullptr, file.id) == whole(applied(file.committed, steps)));
+    }
+    for (const Pinned& one : pins_) {
+      size_t i = 0;
+      for (const Segment& segment : one.view.segments) {
+        if (segment.kind == Segment::Kind::kBytes) RC_ASSERT(text_of(segment) == one.texts[i++]);
+      }
+    }
+  }
+  void end() {
+    pins_.clear();
+    failing_ = 0;
+    for (File& file : files_) {
+      for (const auto& [txn, steps] : file.open) RC_ASSERT(rig_.hot->abort(TxnId(txn)));
+    }
+    RC_ASSERT(rig_.drain->run_once(false));
+    RC_ASSERT(rig_.hot->usage().bytes_used == 0u);
+    RC_ASSERT(rig_.hot->usage().bytes_undrained == 0u);
+  }
+
+ private:
+  static constexpr uint64_t kBytes = 9000;
+  using Steps = std::vector<std::pair<uint64_t, std::string>>;  // where, and the bytes; none: a truncation
+  struct File {
+    ContainerId id;
+    std::string committed;
+    std::map<uint64_t, Steps> open;
   };
-  std::map<uint64_t, Open> open;
-  uint64_t next = 1;
-  const auto applied = [](std::string text, const Open& txn) {
-    for (const auto& [at, bytes] : txn.steps) {
+  struct Pinned {
+    View view;
+    std::vector<std::string> texts;
+  };
+  struct StageIn {
+    ContainerId file;
+    HotTier::Standing standing;
+    std::vector<Extent> extents;
+    std::string text;
+  };
+
+  static std::string applied(std::string text, const Steps& steps) {
+    for (const auto& [at, bytes] : steps) {
       if (bytes.empty()) {
         text.resize(at, '0');
       } else {
@@ -246,74 +366,123 @@ RC_GTEST_PROP(CleanCacheProperty, readers_see_a_plain_array_whatever_is_kept, ()
       }
     }
     return text;
-  };
-  const auto check = [&] {
-    std::string all = committed;
-    all.resize(kBytes, '0');
-    RC_ASSERT(rig.read(std::nullopt, kBytes) == all);
-    for (const auto& [txn, steps] : open) {
-      std::string own = applied(committed, steps);
-      own.resize(kBytes, '0');
-      RC_ASSERT(rig.read(TxnId(txn), kBytes) == own);
-    }
-  };
-  uint64_t calls = 0;
-  uint64_t failing = 0;
-  rig.sink.on_step([&](const std::string&) -> Result<> {
-    if (failing == 0 || ++calls % failing != 0) return {};
-    return fail(Error(ErrorCode::kIo, "the step was told to fail").mark_retryable());
-  });
-  const auto steps = *rc::gen::inRange(1, 50);
-  for (int step = 0; step < steps; ++step) {
+  }
+  static std::string whole(std::string text) {
+    text.resize(kBytes, '0');
+    return text;
+  }
+  static std::string text_of(const Segment& segment) {
+    return {reinterpret_cast<const char*>(segment.bytes.data()), segment.bytes.size()};
+  }
+
+  void change(File& file, int what) {
+    auto& open = file.open;
     const auto txn =
         open.empty() || (open.size() < 3 && *rc::gen::inRange(0, 3) == 0)
-            ? next++
+            ? next_txn_++
             : std::next(open.begin(), *rc::gen::inRange<int>(0, static_cast<int>(open.size())))->first;
     if (!open.contains(txn)) {
-      RC_ASSERT(rig.hot->begin(TxnId(txn), kFile, SessionId(1)));
+      RC_ASSERT(rig_.hot->begin(TxnId(txn), file.id, SessionId(1)));
       open[txn];
     }
     const auto at = *rc::gen::inRange<uint64_t>(0, kBytes - 1);
-    switch (*rc::gen::inRange(0, 10)) {
-      default: {
-        const auto length = *rc::gen::inRange<uint64_t>(1, kBytes - at + 1);
-        const std::string text(length, static_cast<char>('a' + *rc::gen::inRange(0, 26)));
-        if (rig.put(txn, at, text)) open[txn].steps.emplace_back(at, text);
-        break;
-      }
-      case 0:
-        RC_ASSERT(rig.hot->truncate(TxnId(txn), Length(at)));
-        open[txn].steps.emplace_back(at, "");
-        break;
-      case 1:
-      case 2:
-        RC_ASSERT(rig.hot->commit(TxnId(txn)));
-        committed = applied(committed, open[txn]);
-        open.erase(txn);
-        break;
-      case 3:
-        RC_ASSERT(rig.hot->abort(TxnId(txn)));
-        open.erase(txn);
-        break;
-      case 4:
-      case 5:
-        failing = *rc::gen::inRange<uint64_t>(0, 4);
-        (void)rig.drain->run_once(*rc::gen::arbitrary<bool>());
-        break;
-      case 6:
-        if (const auto slab = rig.hot->reserve(Length(*rc::gen::inRange<uint64_t>(1, kPoolBytes)))) {
-          std::memset(rig.hot->bytes(*slab).data(), '!', slab->length.value);
-          rig.hot->cancel(*slab);
-        }
-        break;
+    if (what == 0) {
+      RC_ASSERT(rig_.hot->truncate(TxnId(txn), Length(at)));
+      open[txn].emplace_back(at, "");
+      return;
     }
-    check();
+    const auto length = *rc::gen::inRange<uint64_t>(1, kBytes - at + 1);
+    const std::string text(length, static_cast<char>('a' + *rc::gen::inRange(0, 26)));
+    if (rig_.put(txn, at, text)) open[txn].emplace_back(at, text);
   }
-  failing = 0;
-  for (const auto& [txn, steps_of] : open) RC_ASSERT(rig.hot->abort(TxnId(txn)));
-  RC_ASSERT(rig.drain->run_once(false));
-  RC_ASSERT(rig.hot->usage().bytes_used == 0u);
-  RC_ASSERT(rig.hot->usage().bytes_undrained == 0u);
+  void end_one(File& file, bool commit) {
+    if (file.open.empty()) return;
+    const auto txn = file.open.begin()->first;
+    if (commit) {
+      RC_ASSERT(rig_.hot->commit(TxnId(txn)));
+      file.committed = applied(file.committed, file.open[txn]);
+    } else {
+      RC_ASSERT(rig_.hot->abort(TxnId(txn)));
+    }
+    file.open.erase(txn);
+  }
+  void drain() {
+    failing_ = *rc::gen::inRange<uint64_t>(0, 4);
+    (void)rig_.drain->run_once(*rc::gen::arbitrary<bool>());
+  }
+  void want_room() {
+    const auto slab = rig_.hot->reserve(Length(*rc::gen::inRange<uint64_t>(1, kPoolBytes)));
+    if (!slab) return;
+    std::memset(rig_.hot->bytes(*slab).data(), '!', slab->length.value);
+    rig_.hot->cancel(*slab);
+  }
+  // Its name is free for another container.
+  void remove(File& file) {
+    rig_.remove(file.id);
+    file = {ContainerId(next_file_++), {}, {}};
+  }
+  // What the storage tier has to tell now of an extent is kept some steps later.
+  void begin_stage_in(const File& file) {
+    StageIn one{file.id, rig_.hot->standing(file.id), {}, {}};
+    const auto begin = *rc::gen::inRange<uint64_t>(0, kBytes - 1);
+    const Extent extent{Offset(begin), Offset(*rc::gen::inRange<uint64_t>(begin + 1, kBytes + 1))};
+    const std::string below = rig_.sink.contents(file.id);
+    const auto view = rig_.hot->view(file.id, std::nullopt, extent);
+    RC_ASSERT(view);
+    for (const Segment& segment : view->segments) {
+      Extent part = segment.extent;
+      const uint64_t length = part.length().value;
+      if (segment.kind == Segment::Kind::kStripe) {
+        one.text += rig_.sink.stripe_contents(segment.stripe, segment.stripe_offset, length);
+      } else if (segment.kind == Segment::Kind::kBelow && part.begin.value < below.size()) {
+        part.end = std::min(part.end, Offset(below.size()));
+        one.text += below.substr(part.begin.value, part.length().value);
+      } else {
+        continue;
+      }
+      one.extents.push_back(part);
+    }
+    if (!one.extents.empty()) stage_ins_.push_back(std::move(one));
+  }
+  void end_stage_in() {
+    if (stage_ins_.empty()) return;
+    const auto at = stage_ins_.begin() + *rc::gen::inRange<int>(0, static_cast<int>(stage_ins_.size()));
+    const StageIn one = std::move(*at);
+    stage_ins_.erase(at);
+    const auto slab = rig_.hot->reserve(Length(one.text.size()));
+    if (!slab) return;
+    std::memcpy(rig_.hot->bytes(*slab).data(), one.text.data(), one.text.size());
+    rig_.hot->keep(one.file, one.standing, one.extents, *slab, block_checksums(rig_.hot->bytes(*slab)));
+  }
+  void pin(const File& file) {
+    if (pins_.size() == 3) pins_.erase(pins_.begin());
+    auto view = rig_.hot->view(file.id, std::nullopt, {Offset(0), Offset(kBytes)});
+    RC_ASSERT(view);
+    Pinned one{std::move(*view), {}};
+    for (const Segment& segment : one.view.segments) {
+      if (segment.kind == Segment::Kind::kBytes) one.texts.push_back(text_of(segment));
+    }
+    pins_.push_back(std::move(one));
+  }
+
+  Rig rig_;
+  std::array<File, 2> files_;
+  std::vector<StageIn> stage_ins_;
+  std::vector<Pinned> pins_;
+  uint64_t next_file_ = 1;
+  uint64_t next_txn_ = 1;
+  uint64_t calls_ = 0;
+  uint64_t failing_ = 0;
+};
+
+RC_GTEST_PROP(CleanCacheProperty, readers_see_plain_arrays_whatever_is_kept, ()) {
+  PlainArrays arrays(*rc::gen::element<uint64_t>(1, 1, 700));
+  const auto steps = *rc::gen::inRange(1, 150);
+  for (int step = 0; step < steps; ++step) {
+    arrays.step();
+    arrays.check();
+  }
+  arrays.end();
 }
 
 }  // namespace

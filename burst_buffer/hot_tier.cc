@@ -161,9 +161,13 @@ void StagedHotTier::keep_clean(const LogRecord& record) {
       if (piece.epoch <= drained->published.epoch) keep_clean(drained->container, extent, piece);
     });
   } else if (const auto* forget = std::get_if<ForgetRecord>(&record)) {
-    clean_.forget(forget->container);
-    ++removals_;
+    forget_clean(forget->container);
   }
+}
+
+void StagedHotTier::forget_clean(ContainerId container) {
+  clean_.forget(container);
+  ++removals_;
 }
 
 void StagedHotTier::keep_clean(ContainerId container, Extent extent, const StagedPiece& piece) {

@@ -209,7 +209,7 @@ class HotTier {
   // Where a container stands: as long as this is the same, so are its committed bytes.
   struct Standing {
     Epoch committed;
-    uint64_t removals = 0;  // of any container
+    uint64_t removals = 0;  // of any container, and versions of any that were published past the hot tier
     bool operator==(const Standing&) const = default;
   };
   virtual Standing standing(ContainerId container) = 0;

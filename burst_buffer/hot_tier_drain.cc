@@ -201,7 +201,7 @@ Result<Epoch> StagedHotTier::reconcile(ContainerId container) {
   if (offered < told->epoch) {
     {
       const std::lock_guard lock(state_mutex_);
-      clean_.forget(container);
+      forget_clean(container);
     }
     return fail(ErrorCode::kConflict,
                 fmt::format("epoch {} of container {} was published, but not by this hot tier",

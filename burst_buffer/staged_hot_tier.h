@@ -87,6 +87,8 @@ class StagedHotTier final : public HotTier {
   // What this record, about to be applied, means for what is kept clean.
   void keep_clean(const LogRecord& record);
   void keep_clean(ContainerId container, Extent extent, const StagedPiece& piece);
+  // Nothing of it is kept, nor is what is being read from the storage tier now.
+  void forget_clean(ContainerId container);
   // The log needs these no more.
   void let_go(std::vector<std::shared_ptr<Hold>> holds);
   Epoch committed_locked(ContainerId container, Epoch published) const;
@@ -136,13 +138,13 @@ class StagedHotTier final : public HotTier {
   std::mutex log_mutex_;
   std::mutex state_mutex_;
   const std::unique_ptr<HotState> state_;
-  uint64_t removals_ = 0;                    // state_mutex_
-  CleanCache clean_;                         // state_mutex_
-  std::map<ContainerId, Epoch> offered_to_;  // the highest epoch given to the drain; state_mutex_
-  std::optional<Error> broken_;              // state_mutex_
-  StagingLog log_;                           // log_mutex_
-  std::vector<std::shared_ptr<Hold>> lost_;  // what a failed flush keeps from being free; log_mutex_
-  bool may_have_shrunk_ = true;              // since the last checkpoint; log_mutex_
+  uint64_t removals_ = 0;                         // state_mutex_
+  CleanCache clean_{options_.least_clean_bytes};  // state_mutex_
+  std::map<ContainerId, Epoch> offered_to_;       // the highest epoch given to the drain; state_mutex_
+  std::optional<Error> broken_;                   // state_mutex_
+  StagingLog log_;                                // log_mutex_
+  std::vector<std::shared_ptr<Hold>> lost_;       // what a failed flush keeps from being free; log_mutex_
+  bool may_have_shrunk_ = true;                   // since the last checkpoint; log_mutex_
   std::atomic<uint64_t> last_record_;
   std::atomic<bool> log_full_{false};
 };
