@@ -138,8 +138,8 @@ Result<> check_granted(const wire::GrantedT& granted) {
   return {};
 }
 
-// What the Verifier cannot know.
-Result<> check_meaning(const Body& body) {
+// What a client says.
+Result<> check_request(const Body& body) {
   switch (body.type) {
     case wire::Body::NONE:
       return refuse("a message without a body");
@@ -156,23 +156,14 @@ Result<> check_meaning(const Body& body) {
       return check_path(body.AsExplain()->path);
     case wire::Body::Locks:
       return check_path(body.AsLocks()->path);
-    case wire::Body::LocksShown:
-      if (body.AsLocksShown()->locks.size() > kMaxLocksShown)
-        return refuse("more locks than are shown at a time");
-      return {};
     case wire::Body::Open:
       return check_open(*body.AsOpen());
     case wire::Body::Recover:
       return check_recover(*body.AsRecover());
-    case wire::Body::Opened:
-      if (body.AsOpened()->info == nullptr) return refuse("an opened file without its facts");
-      return {};
     case wire::Body::Write:
       return check_write(*body.AsWrite());
     case wire::Body::Read:
       return check_read(*body.AsRead());
-    case wire::Body::ReadDone:
-      return check_read_done(*body.AsReadDone());
     case wire::Body::Lease:
       return check_lease(*body.AsLease());
     case wire::Body::GiveBack:
@@ -200,12 +191,29 @@ Result<> check_meaning(const Body& body) {
       return {};
     case wire::Body::Lock:
       return check_lock(*body.AsLock());
-    case wire::Body::Granted:
-      return check_granted(*body.AsGranted());
     case wire::Body::Unlock:
       if (body.AsUnlock()->locks.size() > kMaxUnlocks)
         return refuse("more locks than one message may give back");
       return {};
+    default:
+      return {};
+  }
+}
+
+// What a service says.
+Result<> check_answer(const Body& body) {
+  switch (body.type) {
+    case wire::Body::LocksShown:
+      if (body.AsLocksShown()->locks.size() > kMaxLocksShown)
+        return refuse("more locks than are shown at a time");
+      return {};
+    case wire::Body::Opened:
+      if (body.AsOpened()->info == nullptr) return refuse("an opened file without its facts");
+      return {};
+    case wire::Body::ReadDone:
+      return check_read_done(*body.AsReadDone());
+    case wire::Body::Granted:
+      return check_granted(*body.AsGranted());
     case wire::Body::Revoke:
       if (body.AsRevoke()->more.size() > kMaxUnlocks)
         return refuse("more locks than one message may ask back");
@@ -218,6 +226,12 @@ Result<> check_meaning(const Body& body) {
     default:
       return {};
   }
+}
+
+// What the Verifier cannot know.
+Result<> check_meaning(const Body& body) {
+  if (auto ok = check_request(body); !ok) return ok;
+  return check_answer(body);
 }
 
 }  // namespace
