@@ -1,5 +1,21 @@
 # Fetching Debian source packages; to be sourced. The machine's package sources and lists are read, never
-# changed: the package manager works on private copies. The caller defines say() and refuse().
+# changed: the package manager works on private copies. The caller sets `job`, the word before what is said.
+
+say() { printf '%s: %s\n' "$job" "$*"; }
+refuse() {
+  printf '%s: %s\n' "$job" "$*" >&2
+  exit 1
+}
+
+# Runs a step with its output in a log; shows the end of the log when it fails.
+step() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    refuse "this step failed: $*; the whole log is $log"
+  }
+}
 
 # Copies the machine's package sources to directory $1, with every binary entry turned into a source entry.
 # Entries that offer no sources only make the update complain; they are not needed.

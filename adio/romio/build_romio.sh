@@ -10,11 +10,9 @@
 # manager works on private copies below OUT_DIR.
 set -euo pipefail
 
-say() { printf 'romio: %s\n' "$*"; }
-refuse() {
-  printf 'romio: %s\n' "$*" >&2
-  exit 1
-}
+job=romio
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../../cmake/apt_source.sh"
 
 # The version of the source package that binary package $1 was built from; empty when it is not installed.
 source_version() {
@@ -25,21 +23,9 @@ source_version() {
   fi
 }
 
-# Runs a step with its output in a log; shows the end of the log when it fails.
-step() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || {
-    tail -n 20 "$log" >&2
-    refuse "this step failed: $*; the whole log is $log"
-  }
-}
-
 [[ $# == 1 && -n $1 ]] || refuse "usage: build_romio.sh OUT_DIR"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../../cmake/apt_source.sh"
 
 for tool in apt-get apt-config dpkg-query dpkg-source dpkg-architecture make gcc mpicc.mpich; do
   command -v "$tool" >/dev/null || refuse "$tool is needed and not installed; run ./bootstrap deps"

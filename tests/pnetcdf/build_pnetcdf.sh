@@ -8,27 +8,13 @@
 # names the version. A run that finds its own stamp does nothing. Nothing of the machine's is changed.
 set -euo pipefail
 
-say() { printf 'pnetcdf: %s\n' "$*"; }
-refuse() {
-  printf 'pnetcdf: %s\n' "$*" >&2
-  exit 1
-}
-
-# Runs a step with its output in a log; shows the end of the log when it fails.
-step() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || {
-    tail -n 20 "$log" >&2
-    refuse "this step failed: $*; the whole log is $log"
-  }
-}
+job=pnetcdf
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../../cmake/apt_source.sh"
 
 [[ $# == 1 && -n $1 ]] || refuse "usage: build_pnetcdf.sh OUT_DIR"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../../cmake/apt_source.sh"
 
 for tool in apt-get apt-config dpkg-query dpkg-source autoreconf automake libtoolize m4 make gcc mpicc.mpich; do
   command -v "$tool" >/dev/null || refuse "$tool is needed and not installed; run ./bootstrap deps"
