@@ -140,7 +140,7 @@ class File {
 
   virtual const FileInfo& opened() const = 0;  // as it was at open
   virtual std::string lock_mode() const = 0;   // in effect; lockmgr/strategy.h says what each means
-  // What is in effect for this file: each hint of base/hint_table.h that is not ROMIO's, and its aliases;
+  // What is in effect for this file, as far as this process knows: each hint of base/hint_table.h that is not ROMIO's, and its aliases;
   // striping_factor when it was asked for.
   virtual std::vector<std::pair<std::string, std::string>> effective_hints() const = 0;
 };

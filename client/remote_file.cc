@@ -135,8 +135,9 @@ class RemoteFile final : public File, public Recoverable {
     ask.secret = handle_.secret;
     ask.chunk = chunk_bytes;
     ask.reason = reason.substr(0, protocol::kMaxReasonBytes);
-    auto shaped = core_->ask<wire::ShapedT>(std::move(ask));
+    auto shaped = ask_service<wire::ShapedT>(std::move(ask));
     if (!shaped) return fail(shaped.error());
+    chunk_bytes_ = shaped->chunk;
     return shaped->chunk;
   }
 
@@ -173,7 +174,7 @@ class RemoteFile final : public File, public Recoverable {
 
   std::vector<std::pair<std::string, std::string>> effective_hints() const override {
     auto hints = with_aliases({{"sluice_object_class", opened_.object_class},
-                               {"sluice_chunk_size", std::to_string(opened_.chunk_bytes)},
+                               {"sluice_chunk_size", std::to_string(chunk_bytes_)},
                                {"sluice_lock_mode", target_.settings.name()},
                                {"sluice_lockahead_extents", std::to_string(target_.settings.extents)},
                                {"sluice_visibility", "commit"},
@@ -765,6 +766,7 @@ class RemoteFile final : public File, public Recoverable {
   std::atomic<bool> joined_{false};
   const HandleText handle_;
   const FileInfo& opened_;
+  std::atomic<uint64_t> chunk_bytes_{opened_.chunk_bytes};  // in effect, as far as this process knows
   const bool owner_;
   const uint32_t asked_factor_;
   const LockTarget target_;

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/hints.h"
+#include "base/os.h"
 #include "tests/support/mini_service.h"
 
 namespace sluice {
@@ -17,13 +20,7 @@ using ::testing::HasSubstr;
 
 class FileHints : public ::testing::Test {
  protected:
-  void SetUp() override {
-    server::PoolRequest request;
-    request.targets = 6;
-    request.hot_bytes = 16 << 20;
-    service_.ask(request);
-    ASSERT_TRUE(service_.start());
-  }
+  void SetUp() override { ASSERT_TRUE(service_.start(/*targets=*/6, /*hot_bytes=*/16 << 20)); }
   // As the pool's owner does: while no service runs.
   Result<> restart_with(const std::string& hints) {
     service_.stop();
@@ -70,6 +67,39 @@ TEST_F(FileHints, every_hint_of_the_table_that_is_not_romios_is_told) {
   EXPECT_EQ(told(*open("/f"), "striping_factor"), "not told") << "nobody asked";
   EXPECT_EQ(told(*file, "striping_unit"), "1048576");
   EXPECT_EQ(told(*file, "sluice_drain"), "immediate");
+}
+
+TEST_F(FileHints, the_chunk_that_a_file_got_while_it_was_empty_is_told_of) {
+  const auto file = open("/f");
+  ASSERT_TRUE(file);
+  EXPECT_EQ(told(*file, "sluice_chunk_size"), "1048576");
+  const auto shaped = file->shape(131072, "a test asked");
+  ASSERT_TRUE(shaped) << shaped.error().message;
+  EXPECT_EQ(*shaped, 131072u);
+  EXPECT_EQ(told(*file, "sluice_chunk_size"), "131072");
+  EXPECT_EQ(told(*file, "striping_unit"), "131072");
+  EXPECT_EQ(file->opened().chunk_bytes, 1048576u) << "as it was at open";
+  EXPECT_EQ(*file->shape(65536, "again"), 131072u);
+  EXPECT_EQ(told(*file, "sluice_chunk_size"), "131072");
+}
+
+TEST_F(FileHints, asking_for_a_chunk_counts_as_a_message_and_a_wait) {
+  const auto stats = service_.pool() / "stats";
+  ::setenv("SLUICE_STATS", stats.c_str(), 1);
+  const auto with_questions = [&](const std::string& path, int questions) {
+    const auto file = open(path);
+    for (int i = 0; i < questions; ++i) EXPECT_TRUE(file->shape(131072, "a test asked"));
+    EXPECT_TRUE(file->close(true));
+    const auto text = read_file(stats, 65536);
+    EXPECT_TRUE(text);
+    return nlohmann::json::parse(text->substr(text->rfind('\n', text->size() - 2) + 1));
+  };
+  const auto without = with_questions("/without", 0);
+  const auto with = with_questions("/with", 3);
+  ::unsetenv("SLUICE_STATS");
+  EXPECT_EQ(with["messages"].get<int>(), without["messages"].get<int>() + 3);
+  const auto waits = [](const nlohmann::json& told) { return told["waited"]["answers"]["count"].get<int>(); };
+  EXPECT_EQ(waits(with), waits(without) + 3);
 }
 
 TEST_F(FileHints, a_striping_factor_is_taken_where_a_protected_class_of_the_pool_has_it) {

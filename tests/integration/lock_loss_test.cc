@@ -37,11 +37,8 @@ constexpr auto kLease = std::chrono::seconds(10);  // what the service gives its
 class LockLoss : public ::testing::Test {
  protected:
   void SetUp() override {
-    server::PoolRequest request;
-    request.targets = 3;
-    request.hot_bytes = 64 << 20;
-    service_.ask(request);
-    start();
+    const auto started = service_.start(/*targets=*/3, /*hot_bytes=*/64 << 20);
+    ASSERT_TRUE(started) << started.error().message;
   }
   void start() {
     auto started = service_.start();

@@ -30,6 +30,12 @@ Result<> MiniService::start() {
   return {};
 }
 
+Result<> MiniService::start(unsigned targets, uint64_t hot_bytes) {
+  request_.targets = targets;
+  request_.hot_bytes = hot_bytes;
+  return start();
+}
+
 Result<std::shared_ptr<client::Client>> MiniService::connect(const std::string& lock_mode) const {
   client::Options options;
   options.pool = pool().string();

@@ -19,6 +19,8 @@ class MiniService {
   explicit MiniService(server::PoolRequest request = {}) : request_(std::move(request)) {}
   // What to ask of the pool; before the first start().
   void ask(server::PoolRequest request) { request_ = std::move(request); }
+  // Starts over a pool of that many targets and that hot tier.
+  Result<> start(unsigned targets, uint64_t hot_bytes);
   ~MiniService() { stop(); }
 
   Result<> start();
