@@ -1,6 +1,7 @@
 """sluice run: a service for the time of one MPI program."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,28 @@ import unittest
 from pathlib import Path
 
 from harness import SLUICE, PoolTest, alive
+
+# Writes as many MiB as its second argument says into the file that the first one names.
+WRITES = r"""
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char** argv) {
+  MPI_File file;
+  char text[MPI_MAX_ERROR_STRING];
+  int length, code = 0, rank;
+  const int mib = atoi(argv[2]);
+  char* memory = calloc(mib, 1 << 20);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
+  if (!code) code = MPI_File_write_at_all(file, (MPI_Offset)rank * mib << 20, memory, mib << 20, MPI_BYTE, MPI_STATUS_IGNORE);
+  if (!code) code = MPI_File_close(&file);
+  if (code) MPI_Error_string(code, text, &length);
+  if (rank == 0) puts(code ? text : "written");
+  return MPI_Finalize() || code;
+}
+"""
 
 
 class Run(PoolTest):
@@ -147,6 +170,25 @@ class Run(PoolTest):
         path = self.ok(self.sluice("preload")).out.strip()
         self.assertTrue(os.path.isabs(path) and os.path.exists(path))
         self.assertIn("-lsluice_romio", self.ok(self.sluice("libs")).out)
+
+    def program(self, name, text, compiler="mpicc.mpich", flags=""):
+        """A program of that text, linked with what `sluice libs` says."""
+        (self.scratch / f"{name}.c").write_text(text)
+        libs = self.ok(self.sluice("libs")).out.strip()
+        self.ok(self.run_command("sh", "-c", f"{compiler} {name}.c {flags} {libs} -o {name}"))
+        return self.scratch / name
+
+    def test_the_flags_of_libs_have_effect_through_every_compiler_wrapper(self):
+        wrappers = [w for w in ("mpicc.mpich", "h5pcc.mpich") if shutil.which(w)]
+        self.assertIn("mpicc.mpich", wrappers)
+        self.up()
+        for number, wrapper in enumerate(wrappers):
+            program = self.program(f"linked{number}", WRITES, wrapper)
+            self.assertRegex(self.ok(self.run_command("readelf", "-d", program)).out, r"NEEDED.*\[libsluice_romio\.so\]")
+            done = self.ok(self.run_command("mpiexec.mpich", "-n", "2", program, f"sluice:/{number}", "1",
+                                            env={"SLUICE_POOL": str(self.pool)}))
+            self.assertIn("written", done.out)
+            self.ok(self.sluice("stat", f"/{number}"))
 
 
 if __name__ == "__main__":

@@ -136,8 +136,9 @@ int run_libs() {
   auto path = library("libsluice_romio.so");
   if (!path) return report(path.error());
   const std::string directory = path->parent_path().string();
-  // --no-as-needed: programs name no symbol of the library, they find MPI's own in it.
-  fmt::print("-Wl,--no-as-needed -L{0} -Wl,-rpath,{0} -lsluice_romio -Wl,--as-needed\n", directory);
+  // --no-as-needed: programs name no symbol of the library, they find MPI's own in it. In one word with the
+  // library, since wrappers such as h5pcc sort the words that they are given.
+  fmt::print("-L{0} -Wl,-rpath,{0} -Wl,--push-state,--no-as-needed,-lsluice_romio,--pop-state\n", directory);
   return kOk;
 }
 
