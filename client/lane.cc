@@ -94,8 +94,9 @@ std::vector<uint64_t> Lane::held() const {
 std::vector<uint64_t> Lane::take_returns(bool idle) {
   const std::lock_guard lock(mutex_);
   std::vector<uint64_t> numbers;
-  std::erase_if(grants_, [&](const Grant& grant) {
-    const bool over = grant.unsettled == 0 && (idle || grant.dead || grant.at == grant.end);
+  std::erase_if(grants_, [&](Grant& grant) {
+    if (idle) grant.dead = true;  // what is being written to is given back when that is over
+    const bool over = grant.unsettled == 0 && (grant.dead || grant.at == grant.end);
     if (over) numbers.push_back(grant.number);
     return over;
   });

@@ -61,7 +61,7 @@ class Lane {
   // --- grants ---
   std::vector<uint64_t> held() const;
   // Grants that nothing more can be written to, and with `idle` those that nothing is being written to: they
-  // are forgotten here, and for the service to take back.
+  // are forgotten here, and for the service to take back. With `idle` the rest takes nothing new either.
   std::vector<uint64_t> take_returns(bool idle);
   // The service gave the session up: nothing more is written to its grants. They are among the returns when
   // the last copy into them has ended.

@@ -12,7 +12,20 @@ namespace sluice::engine {
 void Writer::write(const Request& request, const Message& message) {
   const uint64_t deadline_ms = context_.parts.transport.now_ms() + context_.options.full_wait_ms;
   Waiting write{request, message, deadline_ms, next_number_++};
-  if (!waiting_.empty() || !admit(write)) wait_for_room(std::move(write));
+  if (must_queue(write) || !admit(write)) wait_for_room(std::move(write));
+}
+
+// What waits for room comes in its turn. But a filled write brings its room with it: if it waited behind
+// those that want some, what it holds could not be drained for them. It keeps its place behind what its
+// program, or a filled write before it, may rely on.
+bool Writer::must_queue(const Waiting& write) const {
+  const auto* ask = write.message->body.AsWrite();
+  if (ask == nullptr || ask->slab == nullptr) return !waiting_.empty();
+  return std::ranges::any_of(waiting_, [&](const Waiting& before) {
+    const auto* other = before.message->body.AsWrite();
+    return other != nullptr && other->handle == ask->handle &&
+           (other->slab != nullptr || before.request.session == write.request.session);
+  });
 }
 
 Length Writer::wanted(const Waiting& waiting) {
@@ -43,7 +56,7 @@ bool Writer::admit(const Waiting& write) {
   if ((*file)->committing) {
     begin_waiting(write);
     (*file)->after_commit.push_back([this, write] {
-      if (!waiting_.empty() || !admit(write)) wait_for_room(write);
+      if (must_queue(write) || !admit(write)) wait_for_room(write);
       end_waiting(write);
     });
     return true;
@@ -291,8 +304,8 @@ Error Writer::full(const std::string& why) const {
   const auto usage = context_.parts.hot.usage();
   return {ErrorCode::kNoSpace,
           "the hot tier of " + context_.options.pool_name + " is full (" + std::to_string(usage.bytes_used) +
-              " of " + std::to_string(usage.bytes_total) + " bytes used) and its drain made no room (" + why +
-              "); free space on the targets, or start the service with a larger --hot-size"};
+              " of " + std::to_string(usage.bytes_total) + " bytes used) and the drain made no room (" + why +
+              "); free space on the targets, or make a pool with a larger --hot-size"};
 }
 
 }  // namespace sluice::engine

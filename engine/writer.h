@@ -61,6 +61,7 @@ class Writer {
   };
   void begin_waiting(const Waiting& write);
   void end_waiting(const Waiting& write);
+  bool must_queue(const Waiting& write) const;
   // False when there is no room: nothing was done.
   bool admit(const Waiting& write);
   bool admit_lease(const Waiting& lease);
@@ -79,7 +80,7 @@ class Writer {
   OpenFiles& files_;
   LockDesk& locks_;
   LaneDesk& lane_;
-  std::deque<Waiting> waiting_;  // for room, in order; none overtakes
+  std::deque<Waiting> waiting_;  // for room, in order
   uint64_t next_number_ = 1;
   // Handle and number of those that wait for room or for a commit; once for each.
   std::multiset<std::pair<uint64_t, uint64_t>> numbers_;

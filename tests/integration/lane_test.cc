@@ -517,6 +517,27 @@ TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_r
   EXPECT_EQ(get(**idle, 0, 1000), pattern(1000, 3));
 }
 
+// Their batches, of 4 MiB, are more than there is room for: what waits for room must not keep those from
+// being drained that have some.
+TEST_P(LaneTest, more_clients_than_the_hot_tier_has_room_for_get_their_turn) {
+  constexpr uint64_t kClients = 12;
+  constexpr uint64_t kBytes = 16 * kMiB;
+  std::vector<std::thread> writers;
+  for (uint64_t number = 0; number < kClients; ++number) {
+    writers.emplace_back([&, number] {
+      auto client = connect();
+      ASSERT_TRUE(client) << client.error().message;
+      auto file = (*client)->open("/f" + std::to_string(number), creating());
+      ASSERT_TRUE(file) << file.error().message;
+      auto written = put(**file, 0, Bytes(kBytes, static_cast<std::byte>(number)));
+      ASSERT_TRUE(written) << written.error().message;
+      auto closed = (*file)->close(true);
+      ASSERT_TRUE(closed) << closed.error().message;
+    });
+  }
+  for (auto& writer : writers) writer.join();
+}
+
 TEST_P(LaneTest,
        a_client_killed_in_the_middle_of_its_writes_costs_the_others_nothing_and_its_room_comes_back) {
   const pid_t child = ::fork();
