@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/hints.h"
+#include "base/sentence.h"
 #include "client/client.h"
 
 // The C table over the client library. Translates and forwards; keeps nothing but the connection of the files
@@ -29,15 +30,15 @@ struct SluiceFile {
 
 static_assert(SLUICE_ABORTED == static_cast<int>(ErrorCode::kAborted),
               "SluiceCode numbers are those of ErrorCode");
+static_assert(SLUICE_SENTENCE_BYTES < sizeof SluiceError::message);
 static_assert(SLUICE_HANDLE_BYTES > sluice::client::kMaxHandleBytes);
 
 namespace {
 
 int fail_as(int32_t code, const std::string& message, SluiceError* error) {
   error->code = code;
-  const size_t bytes = std::min(message.size(), sizeof error->message - 1);
-  std::memcpy(error->message, message.data(), bytes);
-  error->message[bytes] = '\0';
+  const std::string fitted = sluice::fit_sentence(message, SLUICE_SENTENCE_BYTES);
+  std::memcpy(error->message, fitted.c_str(), fitted.size() + 1);
   return -1;
 }
 

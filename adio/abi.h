@@ -46,6 +46,9 @@ enum SluiceCode {
   SLUICE_HINT_VALUE = 101  // a value that its hint does not take
 };
 
+// So much of one sentence MPICH's MPI_Error_string tells; it drops the rest.
+#define SLUICE_SENTENCE_BYTES 255u
+
 // `message` is one sentence: cause, object, next step. Fixed size and without pointers, so that one rank's
 // error can be sent to all others as bytes.
 struct SluiceError {

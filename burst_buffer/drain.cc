@@ -519,9 +519,7 @@ void DrainThread::after_round(const Result<>& outcome, bool moved_any, std::uniq
   const bool stuck = Steady::now() - progress_at_ >= ms(options_.stuck_ms);
   if (slab && log_full) {
     return report(
-        fail(ErrorCode::kNoSpace,
-             "the hot tier's log is full of open transactions and the drain cannot shorten it: sync or close "
-             "files, or raise --hot-size"),
+        fail(ErrorCode::kNoSpace, "its log is full of open transactions, which the drain cannot shorten"),
         lock);
   }
   if (!slab && (slab.error().code != ErrorCode::kNoSpace || stuck)) return report(fail(slab.error()), lock);

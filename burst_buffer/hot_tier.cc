@@ -98,8 +98,8 @@ Result<> StagedHotTier::make_room(size_t bytes, Room room) {
   if (!log_.ever_admits(bytes, room)) {
     return fail(
         ErrorCode::kTooLarge,
-        fmt::format("a record of {} bytes does not fit in the staging log of the hot tier {}: write fewer "
-                    "pieces at a time or make the hot tier larger (--hot-size)",
+        fmt::format("a record of {} bytes does not fit in the staging log of the hot tier {}; write fewer "
+                    "pieces at a time, or make a pool with a larger --hot-size",
                     bytes, options_.path));
   }
   // A checkpoint costs as much as the log holds: only when something went away, or enough came to pay for it.
@@ -111,8 +111,8 @@ Result<> StagedHotTier::make_room(size_t bytes, Room room) {
   Error error(
       ErrorCode::kNoSpace,
       fmt::format(
-          "the staging log of the hot tier {} is full ({} of {} bytes name live writes): wait for the drain, "
-          "or make the hot tier larger (--hot-size)",
+          "the staging log of the hot tier {} is full ({} of {} bytes name live writes); wait for the drain, "
+          "or make a pool with a larger --hot-size",
           options_.path, log_.used_bytes(), log_.capacity_bytes()));
   return fail(error.mark_retryable());
 }
@@ -208,7 +208,8 @@ Result<Slab> StagedHotTier::reserve(Length length) {
     return fail(
         ErrorCode::kTooLarge,
         fmt::format(
-            "{} at once do not fit in the hot tier {} of {}: write less at a time or raise --hot-size",
+            "{} at once do not fit in the hot tier {} of {}; write less at a time, or make a pool with a "
+            "larger --hot-size",
             bytes_text(length.value), options_.path, bytes_text(pool_->capacity_bytes())));
   }
   if (auto ok = admit(); !ok) return fail(ok.error());
@@ -224,11 +225,8 @@ Result<Slab> StagedHotTier::reserve(Length length) {
     if (auto slab = allocate(length)) return *slab;
   }
   const Usage now = usage();
-  Error error(ErrorCode::kNoSpace,
-              fmt::format("the hot tier {} has no room for {}: {} of {} are in use, {} of them wait for the "
-                          "drain; wait, or raise --hot-size",
-                          options_.path, bytes_text(length.value), bytes_text(now.bytes_used),
-                          bytes_text(now.bytes_total), bytes_text(now.bytes_undrained)));
+  Error error(ErrorCode::kNoSpace, fmt::format("the hot tier has no room for {}, and {} wait for the drain",
+                                               bytes_text(length.value), bytes_text(now.bytes_undrained)));
   return fail(error.mark_retryable());
 }
 

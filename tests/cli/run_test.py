@@ -190,6 +190,15 @@ class Run(PoolTest):
             self.assertIn("written", done.out)
             self.ok(self.sluice("stat", f"/{number}"))
 
+    def test_a_sentence_that_mpi_would_cut_keeps_its_next_step(self):
+        self.up()
+        program = self.program("writes", WRITES)
+        (self.pool / "targets").rename(self.pool / "away")
+        done = self.run_command("mpiexec.mpich", "-n", "1", program, "sluice:/x", "64", env={"SLUICE_POOL": str(self.pool)})
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("is full", done.out)
+        self.assertRegex(done.out, r"\.\.\.; free space on the targets, or make a pool with a larger --hot-size")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2, argv=sys.argv)
