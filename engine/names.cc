@@ -44,8 +44,8 @@ std::string explain_text(const Parts& parts, const storage::ContainerInfo& info)
        ", on the storage tier: " + std::to_string(info.published.value));
   line("in the hot tier, committed or not: " + std::to_string(parts.hot.undrained_bytes(info.id)) + " bytes");
   const auto targets = parts.store.target_status();
-  const auto missing = std::count_if(targets.begin(), targets.end(),
-                                     [](const auto& target) { return target.state == "missing"; });
+  const auto missing =
+      std::count_if(targets.begin(), targets.end(), [](const auto& target) { return target.gone(); });
   if (missing > 0 || parts.store.missing_shards() > 0)
     line("redundancy now: " + std::to_string(missing) + " targets of the pool are missing, and " +
          std::to_string(parts.store.missing_shards()) +

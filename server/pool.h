@@ -92,8 +92,8 @@ class PoolLock {
 // format_pool() would refuse; for a pool, nothing (see apply_request).
 Result<> check_request(const PoolPaths& paths, const PoolRequest& request);
 
-// Reads pool.toml. kNotFound when there is none; kCorrupt names file, place and reason when it makes no
-// sense.
+// Reads pool.toml. kNotFound when there is none; kInvalidArgument names file, place and reason when it makes
+// no sense.
 Result<PoolConfig> load_pool(const PoolPaths& paths);
 
 // Formats a pool; the lock is held. Whole, or not at all: what a crash in between left is removed by the next

@@ -18,7 +18,8 @@ std::string relative_to_pool(const fs::path& path, const PoolPaths& paths) {
 }
 
 tl::unexpected<Error> bad(std::string_view key, std::string_view why) {
-  return fail(ErrorCode::kCorrupt, fmt::format("'{}' {}; restore the file or mend that line", key, why));
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' {}; mend that line, or restore the file", key, why));
 }
 
 Result<uint64_t> parse_id(const std::optional<std::string>& text) {
@@ -59,12 +60,16 @@ Result<> check_hint(const std::string& where, const std::string& name, const std
   const HintList one = {{name, value}};
   if (auto unknown = find_unknown_hint(one)) return bad(where, unknown->message);
   const HintRow* row = find_hint(name);
-  const bool ours = row != nullptr ? row->owner != HintOwner::kRomio : find_aliased_hint(name).row != nullptr;
-  if (!ours)
-    return bad(where, "is none of Sluice's hints, which `sluice hints` lists; give others with SLUICE_HINTS");
+  if (row == nullptr && find_aliased_hint(name).row == nullptr)
+    return bad(where, "is no hint that Sluice knows (`sluice hints` lists them)");
+  if (row != nullptr && row->owner == HintOwner::kRomio)
+    return bad(
+        where,
+        "cannot be a pool's, since programs act on it before they ask the pool: it is for SLUICE_HINTS, or "
+        "the program's MPI_Info");
   auto resolved = resolve_hints({&one, 1});
   if (!resolved) return bad(where, resolved.error().message);
-  if (resolved->empty()) return bad(where, fmt::format("has the value {}, which says nothing", value));
+  if (resolved->empty()) return bad(where, fmt::format("has the value {}, which means nothing", value));
   if (value.find_first_of(",") != std::string::npos) return bad(where, "has a comma in its value");
   if (const std::string name_of_class = settings_of(*resolved).object_class; !name_of_class.empty()) {
     auto object_class = storage::ObjectClass::parse(name_of_class);
@@ -143,8 +148,8 @@ std::string print_pool_file(const PoolConfig& config, const PoolPaths& paths) {
 Result<PoolConfig> parse_pool_file(std::string_view text, const PoolPaths& paths) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed)
-    return fail(ErrorCode::kCorrupt,
-                fmt::format("line {}: {}; restore the file or mend that line",
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("line {}: {}; mend that line, or restore the file",
                             parsed.error().source().begin.line, parsed.error().description()));
   const toml::table& table = parsed.table();
   const auto format = table["format"].value<int64_t>();
@@ -163,8 +168,9 @@ Result<PoolConfig> parse_pool_file(std::string_view text, const PoolPaths& paths
 
   auto object_class = storage::ObjectClass::parse(table["class"].value_or(std::string()));
   if (!object_class) return bad("class", object_class.error().message);
-  if (auto fits = object_class->resolve(config.targets.size()); !fits)
-    return bad("class", fits.error().message);
+  if (!object_class->fits(config.targets.size()))
+    return bad("targets", fmt::format("names {} directories, and class {} needs {}", config.targets.size(),
+                                      object_class->name(), object_class->width()));
   config.object_class = *object_class;
 
   const auto file = table["hot"]["file"].value<std::string>();

@@ -12,7 +12,7 @@ namespace sluice::server {
 // Paths inside the pool are written relative to it, so that a pool may be moved.
 std::string print_pool_file(const PoolConfig& config, const PoolPaths& paths);
 
-// kCorrupt with the line, or the key, and the reason. A newer format is kUnsupported.
+// kInvalidArgument with the line, or the key, and the reason. A newer format is kUnsupported.
 Result<PoolConfig> parse_pool_file(std::string_view text, const PoolPaths& paths);
 
 }  // namespace sluice::server

@@ -57,7 +57,7 @@ TEST(PoolFile, DamageIsNamed) {
       {with("pool_id", "pool_id = \"xyz\""), "'pool_id'"},
       {with("pool_id", "pool_id = 12"), "'pool_id'"},
       {with("class", "class = \"EC_9P9\""), "'class'"},
-      {with("class", "class = \"EC_8P2\""), "'class'"},
+      {with("class", "class = \"EC_8P2\""), "class EC_8P2 needs 10"},
       {with("targets", "targets = []"), "'targets'"},
       {with("targets", "targets = [\"a\", \"b\", \"./a\"]"), "twice"},
       {with("targets", "targets = [1, 2, 3]"), "'targets'"},
@@ -67,7 +67,7 @@ TEST(PoolFile, DamageIsNamed) {
   for (const auto& damage : cases) {
     auto config = parse_pool_file(damage.text, kPaths);
     ASSERT_FALSE(config) << damage.text;
-    EXPECT_EQ(config.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(config.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(config.error().message.find(damage.named), std::string::npos) << config.error().message;
   }
 }
@@ -91,8 +91,9 @@ TEST(PoolFile, HintsThatMakeNoSenseAreNamed) {
   const std::pair<std::string, std::string> cases[] = {
       {"\"*\" = { sluice_chunksize = '1m' }", "sluice_chunk_size"},
       {"\"*\" = { sluice_chunk_size = '100k' }", "'hints.\"*\".sluice_chunk_size'"},
-      {"\"*\" = { striping_unit = 1000 }", "says nothing"},
-      {"\"*\" = { cb_nodes = 2 }", "SLUICE_HINTS"},
+      {"\"*\" = { striping_unit = 1000 }", "means nothing"},
+      {"\"*\" = { cb_nodes = '4m' }", "cannot be a pool's"},
+      {"\"*\" = { panfs_concurrent_write = 1 }", "no hint that Sluice knows"},
       {"\"*\" = { sluice_object_class = 'EC_8P2' }", "needs 10 targets"},
       {"\"*\" = { sluice_object_class = 'EC_2P1,S1' }", "comma"},
       {"\"*\" = { sluice_object_class = [] }", "no text"},
@@ -103,7 +104,7 @@ TEST(PoolFile, HintsThatMakeNoSenseAreNamed) {
   for (const auto& [line, named] : cases) {
     auto config = parse_pool_file(print_pool_file(sample(), kPaths) + "[hints]\n" + line + "\n", kPaths);
     ASSERT_FALSE(config) << line;
-    EXPECT_EQ(config.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(config.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(config.error().message.find(named), std::string::npos) << config.error().message;
   }
 }

@@ -128,9 +128,8 @@ class RunningService final : public Service {
     for (uint32_t i = 0; i < config_.targets.size(); ++i) {
       auto target = storage::open_file_target(config_.targets[i], config_.pool_id, TargetId(i));
       if (!target) return fail(target.error());
-      if ((*target)->state() != storage::TargetState::kUp)
-        log::warn("target {} ({}) is {}; its shards are rebuilt from the others on reading", i,
-                  config_.targets[i].string(), storage::to_string((*target)->state()));
+      if (auto usable = (*target)->usage(); !usable)
+        log::warn("{}; until then its shards are rebuilt from the others on reading", usable.error().message);
       targets.push_back(std::move(*target));
     }
     storage::ObjectStore::Options options;

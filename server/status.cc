@@ -87,11 +87,13 @@ std::string service_state(const StatusSnapshot& snapshot) {
   std::string why;
   for (const auto& target : snapshot.targets) {
     if (target.state == "up") continue;
-    fmt::format_to(std::back_inserter(why), "{}target {} ({}) is {}", why.empty() ? "" : "; ",
-                   target.id.value, target.path, target.state);
+    if (!why.empty()) why += "; ";
+    why += target.why.empty()
+               ? fmt::format("target {} ({}) is {}", target.id.value, target.path, target.state)
+               : target.why;
   }
   const auto gone = std::count_if(snapshot.targets.begin(), snapshot.targets.end(),
-                                  [](const auto& target) { return target.state == "missing"; });
+                                  [](const auto& target) { return target.gone(); });
   const auto object_class = storage::ObjectClass::parse(snapshot.object_class);
   if (object_class && gone > static_cast<ptrdiff_t>(object_class->m()))
     fmt::format_to(std::back_inserter(why),
@@ -117,6 +119,7 @@ std::string status_json(const StatusSnapshot& snapshot) {
     targets.push_back({{"id", target.id.value},
                        {"path", target.path},
                        {"state", target.state},
+                       {"why", target.why},
                        {"bytes_used", target.bytes_used},
                        {"bytes_free", target.bytes_free}});
   const engine::Counters& counters = snapshot.counters;

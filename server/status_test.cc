@@ -104,6 +104,8 @@ TEST(Status, AMissingTargetOrABlockedDrainIsDegraded) {
   snapshot.targets[1].state = "missing";
   snapshot.drain.state = "blocked: no target is left";
   EXPECT_THAT(service_state(snapshot), HasSubstr("degraded: target 1 (/p/t\"1) is missing"));
+  snapshot.targets[1].why = "target 1 cannot be used: it is target 2";
+  EXPECT_THAT(service_state(snapshot), HasSubstr("degraded: target 1 cannot be used: it is target 2"));
   EXPECT_THAT(service_state(snapshot), HasSubstr("blocked: no target is left"));
   EXPECT_THAT(metrics_text(snapshot), HasSubstr("\nsluice_degraded 1\n"));
 }

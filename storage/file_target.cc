@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 constexpr char kIdentityName[] = "identity";
 constexpr char kShardsName[] = "shards";
 constexpr size_t kMaxIdentityBytes = 4096;
+constexpr uint32_t kMostTargetsNamed = 256;  // in words about a directory that is another target's
 constexpr size_t kStripeDigits = 16;
 constexpr std::string_view kUnfinishedPrefix = ".new-";
 
@@ -171,6 +172,9 @@ class FileTarget final : public Target {
   Result<PlacePtr> place();
   Result<PlacePtr> adopt(FileKey identity, FileKey shards) const;
   tl::unexpected<Error> missing(std::string_view why) const;
+  // The directory is there, and is not this target.
+  tl::unexpected<Error> wrong(std::string_view why) const;
+  std::string owner_of(std::string_view identity) const;
 
   Result<> write_whole(Place& at, const std::string& unfinished, const std::string& final_name,
                        std::span<const std::span<const std::byte>> pieces);
@@ -202,10 +206,26 @@ tl::unexpected<Error> FileTarget::missing(std::string_view why) const {
   return fail(std::move(error.mark_retryable()));
 }
 
+tl::unexpected<Error> FileTarget::wrong(std::string_view why) const {
+  Error error(ErrorCode::kUnavailable, fmt::format("target {} cannot be used: {} {}", id_.value, path_, why));
+  return fail(std::move(error.mark_retryable()));
+}
+
+// Whose an identity is, in words, when it is not this target's.
+std::string FileTarget::owner_of(std::string_view identity) const {
+  for (uint32_t other = 0; other < kMostTargetsNamed; ++other)
+    if (identity == identity_text(pool_id_, TargetId(other)))
+      return fmt::format("target {} of this pool", other);
+  return "a target of another pool";
+}
+
 Result<FileTarget::PlacePtr> FileTarget::place() {
   const fs::path identity_path = root_ / kIdentityName;
   const auto identity = file_key(identity_path);
-  if (!identity) return missing(fmt::format("{} cannot be read", identity_path.string()));
+  if (!identity && !file_key(root_)) return missing(fmt::format("{} is not there", path_));
+  if (!identity)
+    return wrong(
+        "is there, but holds no target (no file 'identity'; is its disk mounted?); bring its files back");
   const auto shards = file_key(root_ / kShardsName);
   if (!shards) return missing(fmt::format("{} is not there", (root_ / kShardsName).string()));
   std::lock_guard lock(mutex_);
@@ -222,7 +242,9 @@ Result<FileTarget::PlacePtr> FileTarget::adopt(FileKey identity, FileKey shards)
   const auto text = read_file(identity_path, kMaxIdentityBytes);
   if (!text) return missing(text.error().message);
   if (*text != identity_text(pool_id_, id_)) {
-    return missing(fmt::format("{} names another pool or target", identity_path));
+    return wrong(
+        fmt::format("is {}; name the pool's own directories in pool.toml, in the order of their numbers",
+                    owner_of(*text)));
   }
   auto found = std::make_shared<Place>();
   found->identity = identity;

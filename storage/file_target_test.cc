@@ -73,7 +73,7 @@ TEST_F(FileTargetTest, a_directory_that_goes_while_running_is_missing_and_never_
 
   fs::create_directories(path_ / "shards");
   expect_missing(*target, "an empty directory in its place");
-  EXPECT_THAT(put(*target).error().message, HasSubstr("target 0 is missing"));
+  EXPECT_THAT(put(*target).error().message, HasSubstr("holds no target"));
   EXPECT_THAT(fs::directory_iterator(path_ / "shards"), testing::Eq(fs::directory_iterator()));
 }
 
@@ -95,6 +95,7 @@ TEST_F(FileTargetTest, an_emptied_directory_is_missing) {
   fs::create_directory(path_ / "shards");
   fs::remove(path_ / "identity");
   expect_missing(*target, "without identity");
+  EXPECT_THAT(put(*target).error().message, HasSubstr(path_.string() + " is there, but holds no target"));
 }
 
 TEST_F(FileTargetTest, a_missing_directory_opens_as_missing_and_nothing_is_created) {
@@ -110,7 +111,9 @@ TEST_F(FileTargetTest, a_foreign_directory_is_missing) {
   ASSERT_TRUE(format_file_target(path_, kPool, TargetId(0)));
   expect_missing(*open(kPool + 1, 0), "another pool");
   expect_missing(*open(kPool, 1), "another target");
-  EXPECT_THAT(put(*open(kPool, 1)).error().message, HasSubstr("names another pool or target"));
+  EXPECT_THAT(put(*open(kPool + 1, 0)).error().message,
+              HasSubstr(path_.string() + " is a target of another pool"));
+  EXPECT_THAT(put(*open(kPool, 1)).error().message, HasSubstr(path_.string() + " is target 0 of this pool"));
 }
 
 TEST_F(FileTargetTest, formatting_twice_is_one_target_and_foreign_directories_are_refused) {

@@ -23,7 +23,12 @@ constexpr std::array kProtected = {
     Named{"RP_2", 1, 1}, Named{"EC_2P1", 2, 1}, Named{"EC_4P1", 4, 1},
     Named{"RP_3", 1, 2}, Named{"EC_4P2", 4, 2}, Named{"EC_8P2", 8, 2},
 };
+constexpr size_t kOtherKind = 8;  // edits that a name of the kind meant is worth
 constexpr std::array<std::string_view, 5> kStripedExamples = {"S1", "S2", "S4", "S8", "SX"};
+
+std::string_view kind_of(std::string_view name) {
+  return name.substr(0, name.find_first_of("_0123456789"));
+}
 
 // Edits (insert, delete, replace) that turn one name into the other.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -53,7 +58,8 @@ std::string_view nearest_name(std::string_view name) {
   std::string_view best = kProtected[0].name;
   size_t best_distance = SIZE_MAX;
   auto consider = [&](std::string_view candidate) {
-    const size_t distance = edit_distance(wanted, candidate);
+    const bool other_kind = kind_of(wanted) != kind_of(candidate);
+    const size_t distance = edit_distance(wanted, candidate) + (other_kind ? kOtherKind : 0);
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;
@@ -133,15 +139,18 @@ Result<ObjectClass> ObjectClass::resolve(size_t targets) const {
                   name(), width(), targets, nearest_that_fits(targets).name()));
 }
 
-// Keeps the number of losses borne where it can, then the width.
+// Keeps the kind (copies or a code) where it can, then the number of losses borne, then the width.
 ObjectClass ObjectClass::nearest_that_fits(size_t targets) const {
   SLUICE_ASSERT(targets > 0);
-  for (uint32_t losses = m_; losses > 0; --losses) {
-    const Named* widest = nullptr;
-    for (const Named& named : kProtected) {
-      if (named.m == losses && named.k + named.m <= targets) widest = &named;
+  for (const bool any_kind : {false, true}) {
+    for (uint32_t losses = m_; losses > 0; --losses) {
+      const Named* widest = nullptr;
+      for (const Named& named : kProtected) {
+        const bool kind = any_kind || (named.k == 1) == (k_ == 1);
+        if (kind && named.m == losses && named.k + named.m <= targets) widest = &named;
+      }
+      if (widest != nullptr) return {widest->k, widest->m};
     }
-    if (widest != nullptr) return {widest->k, widest->m};
   }
   return {m_ == 0 ? static_cast<uint32_t>(std::min<size_t>(targets, kMaxShards)) : 1, 0};
 }

@@ -8,6 +8,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -24,6 +25,7 @@ namespace sluice::storage {
 namespace {
 
 constexpr char kPoolIdFact[] = "storage.pool_id";
+constexpr char kTargetsFact[] = "storage.targets";
 constexpr char kStripeNumbers[] = "stripe";
 // Stripe numbers taken from the metastore at once; what is left of them at the end is never used.
 constexpr uint64_t kStripeBatch = 256;
@@ -559,8 +561,11 @@ Result<uint64_t> Store::heal(const std::function<bool()>& stopping) {
 std::vector<TargetStatus> Store::target_status() {
   std::vector<TargetStatus> statuses;
   for (const TargetLoad& load : io_.loads()) {
-    statuses.push_back({load.id, io_.target(load.id)->path(), std::string(to_string(load.state)),
-                        load.usage.bytes_used, load.usage.bytes_free});
+    const std::string& path = io_.target(load.id)->path();
+    std::error_code ec;
+    const bool wrong = load.state == TargetState::kMissing && std::filesystem::exists(path, ec);
+    statuses.push_back({load.id, path, wrong ? "wrong" : std::string(to_string(load.state)),
+                        load.usage.bytes_used, load.usage.bytes_free, load.why});
   }
   return statuses;
 }
@@ -595,6 +600,20 @@ Result<> check_pool(MetaStore& metastore, uint64_t pool_id) {
                   **recorded, own));
 }
 
+// A pool keeps the targets that it was made with: one that nobody names any more is no lost one, but its
+// shards would never be looked for.
+Result<> check_number(MetaStore& metastore, size_t targets) {
+  const auto recorded = metastore.get(kTargetsFact);
+  if (!recorded) return fail(recorded.error());
+  if (!*recorded) return metastore.put(kTargetsFact, std::to_string(targets));
+  if (**recorded == std::to_string(targets)) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the pool was made with {} targets, and {} are named in pool.toml; name all of them, "
+                  "in the order of their numbers, also one whose directory is lost",
+                  **recorded, targets));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Options options,
@@ -605,6 +624,7 @@ Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Options options,
   if (auto ok = options.default_class.resolve(targets.size()); !ok)
     return fail_with_context("default class", ok.error());
   if (auto ok = check_pool(*metastore, targets.front()->pool_id()); !ok) return fail(ok.error());
+  if (auto ok = check_number(*metastore, targets.size()); !ok) return fail(ok.error());
   return std::unique_ptr<ObjectStore>(
       std::make_unique<Store>(std::move(options), std::move(targets), std::move(metastore)));
 }

@@ -40,9 +40,14 @@ struct Publication {
 struct TargetStatus {
   TargetId id;
   std::string path;
-  std::string state;  // "up", "missing" (directory gone or not ours), "failing" (the last operation failed)
+  // "up", "missing" (the directory is gone), "wrong" (it is there, and is not this target), "failing" (the
+  // last operation failed)
+  std::string state;
   uint64_t bytes_used = 0;
   uint64_t bytes_free = 0;
+  std::string why = {};  // it is missing or wrong, or its usage cannot be told: a sentence
+
+  bool gone() const { return state == "missing" || state == "wrong"; }
 };
 
 struct ScrubReport {

@@ -711,6 +711,7 @@ TEST(ObjectStoreOnDisk, survives_restarts_and_a_lost_directory) {
   const ReadReport report = store->read(id, {Offset(0), Offset(data.size())}, out).value();
   EXPECT_EQ(out, data);
   EXPECT_EQ(store->target_status()[1].state, "missing");
+  EXPECT_THAT(store->target_status()[1].why, testing::HasSubstr(path_of(1).string() + " is not there"));
   EXPECT_FALSE(std::filesystem::exists(path_of(1))) << "never made again on the quiet";
 
   // A new directory, formatted as the lost target, is filled again by a scrub.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/rng.h"
@@ -18,6 +19,7 @@ struct TargetLoad {
   TargetId id;
   TargetState state = TargetState::kMissing;
   TargetUsage usage;
+  std::string why = {};  // it is missing: a sentence
 };
 
 // How many targets beyond the least loaded ones may be drawn: enough that writers who see the same loads do

@@ -81,6 +81,7 @@ std::vector<TargetLoad> StripeIo::loads() {
     } else {
       load.state =
           usage.error().code == ErrorCode::kUnavailable ? TargetState::kMissing : TargetState::kFailing;
+      load.why = usage.error().message;
     }
     loads.push_back(load);
   }

@@ -24,7 +24,7 @@ std::string to_string(const ShardName& name);
 
 enum class TargetState {
   kUp,
-  kMissing,  // the place is gone, empty, or somebody else's; seen anew at every operation
+  kMissing,  // the place is gone, empty, or somebody else's, as errors tell; seen anew at every operation
   kFailing,  // the last operation failed
 };
 std::string_view to_string(TargetState state);

@@ -25,7 +25,8 @@ constexpr const char* kFooter =
     "  5 no service answers, or not in time, 6 no space, 7 no permission, 8 data damaged or lost. `sluice "
     "run` ends as its "
     "command did, or with\n"
-    "  2 or 4 for its own options, 120 the service could not be started, 121 the data was not drained, 122 "
+    "  2 or 4 for its own options or the pool.toml, 120 the service could not be started, 121 the data was "
+    "not drained, 122 "
     "mpirun could not be started.\n"
     "Example: sluice run -n 4 -- ./my_app sluice:/out.h5";
 

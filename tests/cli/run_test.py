@@ -77,10 +77,13 @@ class Run(PoolTest):
 
     def test_a_service_that_cannot_start_is_120_and_nothing_runs(self):
         self.up()
-        self.ok(self.sluice("down"))
+        self.kill_server()
+        (self.pool / "hot" / "hot.pool").unlink()
+        done = self.sluice("run", "-n", "1", "--", "touch", self.scratch / "ran")
+        self.fails(done, 120, "hot.pool")
         (self.pool / "pool.toml").write_text("{{{")
         done = self.sluice("run", "-n", "1", "--", "touch", self.scratch / "ran")
-        self.fails(done, 120, "pool.toml")
+        self.fails(done, 2, "pool.toml")
         self.assertFalse((self.scratch / "ran").exists())
 
     def test_a_drain_that_stays_blocked_is_121_and_the_data_is_drained_later(self):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -295,9 +296,11 @@ class WhatGoesWrong(PoolTest):
         config = self.pool / "pool.toml"
         good = config.read_text()
         config.write_text(good.replace("EC_2P1", "EC_9P9"))
-        self.fails(self.sluice("up"), 8, config, "'class'")
+        self.fails(self.sluice("up"), 2, config, "'class'")
         config.write_text("{{{")
-        self.fails(self.sluice("up"), 8, config, "line 1")
+        self.fails(self.sluice("up"), 2, config, "line 1")
+        config.write_text(good + "[hints]\n\"*.h5\" = { cb_nodes = '4m' }\n")
+        self.fails(self.sluice("up"), 2, config, "cb_nodes' cannot be a pool's")
         config.write_text(good)
         self.up()
 
@@ -316,6 +319,44 @@ class WhatGoesWrong(PoolTest):
         self.assertFalse(target.exists())
         self.ok(self.sluice("cp", "sluice:/x", self.scratch / "out"))
         self.assertEqual((self.scratch / "out").read_bytes(), local.read_bytes())
+
+    def edit_targets(self, edit):
+        """Stops the service and writes the list of targets anew, as `edit` makes it of the one that is there."""
+        self.ok(self.sluice("down"))
+        config = self.pool / "pool.toml"
+        text = config.read_text()
+        start = text.index("targets = [")
+        end = text.index("]", start) + 1
+        paths = [path.strip(" '\"\n") for path in text[start:end].split("[")[1].strip("]").split(",")]
+        config.write_text(text[:start] + "targets = " + json.dumps(edit(paths)) + text[end:])
+
+    def test_a_target_that_pool_toml_names_no_more_is_missed(self):
+        self.up("--targets", "5", "--class", "EC_2P1")
+        for gone in (4, 1):
+            self.edit_targets(lambda paths: [path for path in paths if not path.endswith(f"t{gone}")])
+            self.fails(self.sluice("up"), 2, "made with 5 targets, and 4 are named in pool.toml")
+            self.assertEqual(self.servers(), [])
+            text = (self.pool / "pool.toml").read_text()
+            (self.pool / "pool.toml").write_text(re.sub(r"targets = \[.*?\]", "targets = " + json.dumps(
+                [f"targets/t{i}" for i in range(5)]), text, flags=re.S))
+            self.up()
+            self.assertEqual(self.status()["state"], "ok")
+
+    def test_directories_that_are_there_and_are_not_the_targets_are_called_what_they_are(self):
+        self.up("--targets", "4", "--class", "EC_2P1")
+        empty = self.scratch / "empty"
+        empty.mkdir()
+        self.edit_targets(lambda paths: [str(empty), paths[2], paths[1], paths[3]])
+        reasons = [f"target 0 cannot be used: {empty} is there, but holds no target",
+                   f"target 1 cannot be used: {self.pool}/targets/t2 is target 2 of this pool",
+                   f"target 2 cannot be used: {self.pool}/targets/t1 is target 1 of this pool"]
+        up = self.ok(self.sluice("up"))
+        status = self.status()
+        self.assertEqual([t["state"] for t in status["targets"]], ["wrong", "wrong", "wrong", "up"])
+        for told in (up.err, status["state"], self.sluice("status").out, self.sluice("doctor").out):
+            for reason in reasons:
+                self.assertIn(reason, told)
+            self.assertNotIn("is missing", told)
 
     def test_a_moved_target_is_found_by_its_new_path(self):
         self.up()

@@ -118,8 +118,9 @@ void check_pool(const std::string& pool, std::vector<Finding>& findings) {
                       fmt::format("service on {}: {}", pool, state),
                       state == "ok"
                           ? ""
-                          : fmt::format("bring missing directories back to their places (there is no "
-                                        "replacing a lost one yet); see sluice status --pool {}",
+                          : fmt::format("what a target lacks is put back by itself when its directory is "
+                                        "there again (a lost one cannot be replaced yet); see sluice status "
+                                        "--pool {}",
                                         pool)});
 }
 

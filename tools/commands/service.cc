@@ -61,7 +61,8 @@ void print_status(const json& status) {
   for (const json& target : part_of(status, "targets"))
     fmt::print("target   {}  {}  {} used, {} free  {}\n", number_of(target, "id"), text_of(target, "state"),
                print_bytes(number_of(target, "bytes_used")), print_bytes(number_of(target, "bytes_free")),
-               text_of(target, "path"));
+               text_of(target, "path") +
+                   (target.value("why", "").empty() ? "" : "\n         " + text_of(target, "why")));
   const json& hot = part_of(status, "hot");
   fmt::print("hot tier {} of {} used, {} of writes, {} kept for readers; on a {}, survives a {}\n",
              print_bytes(number_of(hot, "bytes_used")), print_bytes(number_of(hot, "bytes_total")),
