@@ -245,8 +245,8 @@ TEST_F(HotTierTest, a_full_tier_says_so_and_takes_writes_again_after_the_drain) 
   while ((written = put(txn, at, big))) at += big.size();
   EXPECT_EQ(written.error().code, ErrorCode::kNoSpace);
   EXPECT_TRUE(written.error().retryable);
-  EXPECT_THAT(written.error().message, HasSubstr("test.pool"));
-  EXPECT_THAT(written.error().message, HasSubstr("--hot-size"));
+  EXPECT_THAT(written.error().message, HasSubstr("no room for 64 KiB"));
+  EXPECT_THAT(written.error().message, HasSubstr("wait for the drain"));
   EXPECT_EQ(hot_->reserve(Length(kPoolBytes)).error().code, ErrorCode::kTooLarge);
   const CommitInfo info = commit(txn);
   ASSERT_TRUE(hot_->drained(kFile, info.epoch));
