@@ -44,7 +44,7 @@ struct FileInfo {
   uint32_t targets = 0;  // that a stripe lies on
   uint64_t committed_epoch = 0;
   uint64_t persisted_epoch = 0;  // drained to the storage tier
-  uint64_t hot_bytes = 0;        // in the hot tier, not drained yet
+  uint64_t hot_bytes = 0;        // not drained yet
   uint64_t drained_bytes = 0;
   uint64_t created_s = 0;
   uint64_t modified_s = 0;

@@ -247,7 +247,9 @@ class RemoteFile final : public File, public Recoverable {
   Result<T> ask_service(Question question, WaitTally FileCounters::*waits = &FileCounters::for_answers) {
     const WaitTimer timer(counters_.*waits);
     counters_.messages.add();
-    return core_->ask<T>(std::move(question));
+    auto answer = core_->ask<T>(std::move(question));
+    if (!answer) return fail(faults_.explain(answer.error()));
+    return answer;
   }
   void tell_stats_of(std::optional<LockStats> locks) const {
     const char* destination = std::getenv("SLUICE_STATS");
@@ -315,7 +317,7 @@ class RemoteFile final : public File, public Recoverable {
     if (!plan) return fail(plan.error());
     if (plan->empty() && !joined_) return uint64_t{0};
     if (auto known = join(); !known) {
-      if (writing) faults_.write_failed(opened_.path, known.error());
+      if (writing) faults_.write_failed(known.error());
       return fail(known.error());
     }
     if (writing) changed_ = true;
@@ -387,9 +389,10 @@ class RemoteFile final : public File, public Recoverable {
     }
     transfer.wait_all();
     if (auto error = transfer.error()) {
+      error = faults_.explain(*error);
       error->message += " (" + std::to_string(transfer.bytes()) + " bytes were " +
                         (writing ? "written" : "read") + " before)";
-      if (writing) faults_.write_failed(opened_.path, *error);
+      if (writing) faults_.write_failed(*error);
       return fail(*error);
     }
     return transfer.bytes();
@@ -401,7 +404,7 @@ class RemoteFile final : public File, public Recoverable {
               say_write({write.batch, write.buffer, write.sums, write.locks, hurried}, answered);
             },
             [this](uint64_t bytes) { return room_to_gather(bytes); },
-            [this](const Error& why) { faults_.write_failed(opened_.path, why); }};
+            [this](const Error& why) { faults_.write_failed(why); }};
   }
 
   // Whether writes may be gathered: under locks that keep out whoever would have to see them. Members of a
@@ -424,7 +427,7 @@ class RemoteFile final : public File, public Recoverable {
     auto use = take_lock(bounds(batch.extents), /*write=*/true);
     Result<> gathered = use ? behind_.gather(batch, std::move(*use)) : Result<>(fail(use.error()));
     if (!gathered) {
-      faults_.write_failed(opened_.path, gathered.error());
+      faults_.write_failed(gathered.error());
       return fail(gathered.error());
     }
     return settle_when_away(batch.bytes);
@@ -436,7 +439,7 @@ class RemoteFile final : public File, public Recoverable {
     for (Batch& batch : plan) {
       bytes += batch.bytes;
       if (auto sent = send_behind(std::move(batch)); !sent) {
-        faults_.write_failed(opened_.path, sent.error());
+        faults_.write_failed(sent.error());
         (void)behind_.settle();
         return fail(sent.error());
       }
@@ -614,7 +617,7 @@ class RemoteFile final : public File, public Recoverable {
       exposed.reset();
       auto written = answer ? Core::body_of<wire::WrittenT>(*answer)
                             : Result<wire::WrittenT>(fail(answer.error()));
-      if (!written) return finished(fail(written.error()));
+      if (!written) return finished(fail(faults_.explain(written.error())));
       last_record_ = std::max(last_record_, written->record);
       way.add(bytes);
       finished(bytes);
@@ -770,6 +773,7 @@ class RemoteFile final : public File, public Recoverable {
   const bool owner_;
   const uint32_t asked_factor_;
   const LockTarget target_;
+  FileFaults faults_{opened_.path};
   FileCounters counters_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> changed_{false};  // by this process, since the open
@@ -780,7 +784,6 @@ class RemoteFile final : public File, public Recoverable {
   bool looks_at_pins_ = false;        // loop thread
   std::atomic<bool> cold_ = false;    // the last read found bytes that are not in the hot tier
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for timers; loop thread
-  FileFaults faults_;
 };
 
 }  // namespace

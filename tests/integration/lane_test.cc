@@ -517,6 +517,28 @@ TEST_P(LaneTest, more_than_the_hot_tier_holds_is_written_while_the_drain_makes_r
   EXPECT_EQ(get(**idle, 0, 1000), pattern(1000, 3));
 }
 
+TEST_P(LaneTest, a_file_that_is_removed_while_its_service_is_away_was_removed_and_nothing_else) {
+  auto client = connect();
+  ASSERT_TRUE(client);
+  auto file = (*client)->open("/f", creating());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(put(**file, 0, pattern(kBlock, 1)));
+  ASSERT_TRUE((*file)->sync());
+  signal_service(SIGKILL);
+  ASSERT_EQ(run("rm /f --pool " + pool()), 0);
+  up();
+  const std::string removed = "/f was removed while it was open";
+  const auto written = put(**file, 0, pattern(kBlock, 2));
+  EXPECT_TRUE(written || written.error().message.starts_with(removed)) << written.error().message;
+  for (const auto& refused : {(*file)->sync(), (*file)->size()}) {
+    ASSERT_FALSE(refused);
+    EXPECT_TRUE(refused.error().message.starts_with(removed)) << refused.error().message;
+  }
+  const auto closed = (*file)->close(true);
+  ASSERT_FALSE(closed);
+  EXPECT_TRUE(closed.error().message.starts_with(removed)) << closed.error().message;
+}
+
 // Their batches, of 4 MiB, are more than there is room for: what waits for room must not keep those from
 // being drained that have some.
 TEST_P(LaneTest, more_clients_than_the_hot_tier_has_room_for_get_their_turn) {
