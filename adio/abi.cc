@@ -5,10 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/hints.h"
+#include "base/log.h"
 #include "base/sentence.h"
 #include "client/client.h"
 
@@ -78,7 +81,15 @@ std::string find_too_long(const HintList& list, const std::string& where) {
   return {};
 }
 
-int resolve(const char* path, const SluiceHint* hints, size_t count, HintList& resolved, SluiceError* error) {
+void tell_once(const std::string& sentence) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(sentence).second) sluice::log::warn("{}", sentence);
+}
+
+int resolve(const char* path, bool tell, const SluiceHint* hints, size_t count, HintList& resolved,
+            SluiceError* error) {
   std::vector<HintList> lists(1);
   for (size_t i = 0; i < count; ++i) lists[0].emplace_back(hints[i].name, hints[i].value);
   for (const char* variable : kVariables) {
@@ -97,6 +108,10 @@ int resolve(const char* path, const SluiceHint* hints, size_t count, HintList& r
   }
   auto all = sluice::resolve_hints(lists);
   if (!all) return fail_as(SLUICE_HINT_VALUE, all.error().message, error);
+  for (const HintList& list : lists) {
+    for (const auto& sentence : sluice::unusable_advice(list))
+      if (tell) tell_once(sentence);
+  }
   resolved = std::move(*all);
   return 0;
 }
@@ -108,10 +123,10 @@ Result<std::shared_ptr<Client>> connection() {
   return Client::shared(*options);
 }
 
-int gather_hints(const char* path, const SluiceHint* hints, size_t count, char* text, size_t capacity,
-                 size_t* bytes, SluiceError* error) {
+int gather_hints(const char* path, int tell, const SluiceHint* hints, size_t count, char* text,
+                 size_t capacity, size_t* bytes, SluiceError* error) {
   HintList resolved;
-  if (resolve(path, hints, count, resolved, error) != 0) return -1;
+  if (resolve(path, tell != 0, hints, count, resolved, error) != 0) return -1;
   std::string packed;
   for (const auto& [name, value] : resolved) {
     packed.append(name.c_str(), name.size() + 1);
@@ -129,7 +144,7 @@ int gather_hints(const char* path, const SluiceHint* hints, size_t count, char* 
 int open_file(const char* path, uint32_t flags, uint32_t mode, const SluiceHint* hints, size_t count,
               SluiceFile** file, SluiceError* error) {
   HintList resolved;
-  if (resolve(path, hints, count, resolved, error) != 0) return -1;
+  if (resolve(path, /*tell=*/false, hints, count, resolved, error) != 0) return -1;
   const sluice::HintSettings said = sluice::settings_of(resolved);
   auto client = connection();
   if (!client) return fail_with(client.error(), error);

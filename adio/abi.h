@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define SLUICE_ABI_VERSION 3u
+#define SLUICE_ABI_VERSION 4u
 #define SLUICE_ABI_SYMBOL "sluice_adio_abi"
 #define SLUICE_ABI_LIBRARY "libsluice_adio.so"
 
@@ -95,9 +95,10 @@ struct SluiceAbi {
 
   // The program's hints for a path, with those of the environment (MPICH_MPIIO_HINTS, and over them
   // SLUICE_HINTS) over them, as "name\0value\0..." of `*bytes` bytes: each name once. Nothing is opened.
-  // Names that begin with "sluice_" must exist, and their values make sense; those of other libraries are not
-  // judged. A name or value longer than MPI takes is refused, whoever gave it.
-  int (*gather_hints)(const char* path, const struct SluiceHint* hints, size_t count, char* text,
+  // Names that begin with "sluice_" must exist, and their values make sense; of others a value that
+  // makes none is passed over, and told in the log, once, when `tell` is set. A name or value longer than MPI
+  // takes is refused, whoever gave it.
+  int (*gather_hints)(const char* path, int tell, const struct SluiceHint* hints, size_t count, char* text,
                       size_t capacity, size_t* bytes, struct SluiceError* error);
 
   // Opens a file. One process of a group opens and gives the handle to the others, who attach: that asks

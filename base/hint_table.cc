@@ -86,28 +86,44 @@ HintRow romio_row(std::string_view name, std::string_view form, std::string_view
           .meaning = meaning};
 }
 
+HintRow romio_number(std::string_view name, std::string_view form, std::string_view default_value,
+                     std::string_view meaning) {
+  HintRow row = romio_row(name, form, default_value, meaning);
+  row.number = true;
+  return row;
+}
+
+HintRow romio_choice(std::string_view name, std::vector<std::string_view> choices,
+                     std::string_view default_value, std::string_view meaning) {
+  HintRow row = romio_row(name, {}, default_value, meaning);
+  row.kind = HintKind::kChoice;
+  row.choices = std::move(choices);
+  return row;
+}
+
 void add_romio_rows(std::vector<HintRow>& rows) {
-  constexpr std::string_view kSwitch = "`enable`, `disable`, `automatic`";
-  constexpr std::string_view kNothing =
+  const std::vector<std::string_view> kSwitch = {"enable", "disable", "automatic"};
+  constexpr std::string_view kNothing = 
       "no effect: bytes that nobody asked for are not moved, but that a two-phase read goes over gaps of up "
-      "to "
-      "64 KiB";
-  rows.push_back(romio_row("cb_nodes", "a number", "all ranks",
-                           "ranks that aggregate in two-phase I/O: 1 to all; fewer than all are spread over "
-                           "the hosts"));
+      "to 64 KiB";
+  rows.push_back(
+      romio_number("cb_nodes", "a number", "all ranks",
+                   "ranks that aggregate in two-phase I/O: 1 to all; fewer than all are spread over "
+                   "the hosts"));
   rows.push_back(romio_row("cb_config_list", "`host:ranks,...`", "`*:*`",
                            "which ranks aggregate, by host: `*:1` for one of each; no match is an error"));
-  rows.push_back(romio_row("cb_buffer_size", "64 KiB to 64 MiB", "4 MiB",
-                           "bytes of the file that an aggregator holds at a time, in whole chunks"));
-  rows.push_back(romio_row("romio_cb_write", kSwitch, "automatic",
-                           "`enable`: blocking collective writes always go in two phases where they can, "
-                           "`disable`: never, `automatic`: for views of pieces of less than 16 KiB that lie "
-                           "close together; nonblocking ones never do"));
-  rows.push_back(romio_row("romio_cb_read", kSwitch, "automatic", "as `romio_cb_write`, for reads"));
-  rows.push_back(romio_row("romio_no_indep_rw", "`true`, `false`", "false",
-                           "`true` means `romio_cb_write=enable` and `romio_cb_read=enable`"));
-  rows.push_back(romio_row("romio_ds_read", kSwitch, "automatic", kNothing));
-  rows.push_back(romio_row("romio_ds_write", kSwitch, "automatic", kNothing));
+  rows.push_back(romio_number("cb_buffer_size", "64 KiB to 64 MiB", "4 MiB",
+                              "bytes of the file that an aggregator holds at a time, in whole chunks"));
+  rows.push_back(
+      romio_choice("romio_cb_write", kSwitch, "automatic",
+                   "`enable`: blocking collective writes always go in two phases where they can, "
+                   "`disable`: never, `automatic`: for views of pieces of less than 16 KiB that lie "
+                   "close together; nonblocking ones never do"));
+  rows.push_back(romio_choice("romio_cb_read", kSwitch, "automatic", "as `romio_cb_write`, for reads"));
+  rows.push_back(romio_choice("romio_no_indep_rw", {"true", "false"}, "false",
+                              "`true` means `romio_cb_write=enable` and `romio_cb_read=enable`"));
+  rows.push_back(romio_choice("romio_ds_read", kSwitch, "automatic", kNothing));
+  rows.push_back(romio_choice("romio_ds_write", kSwitch, "automatic", kNothing));
   rows.push_back(romio_row("ind_rd_buffer_size", "bytes", "4194304", kNothing));
   rows.push_back(romio_row("ind_wr_buffer_size", "bytes", "524288", kNothing));
 }

@@ -48,6 +48,7 @@ struct HintRow {
   uint64_t most = 0;
   std::vector<std::string_view> choices = {};
   std::string_view form = {};           // of kText
+  bool number = false;                  // kText: a whole number above 0
   std::string_view default_value = {};  // when nobody says anything
   std::string_view meaning = {};        // what Sluice does with it
   std::vector<HintAlias> aliases = {};

@@ -82,6 +82,31 @@ std::optional<std::string> take_advice(const AliasedHint& hint, const std::strin
   return taken ? std::optional(std::move(*taken)) : std::nullopt;
 }
 
+// As ROMIO compares it; a number, which it reads as far as it goes, must be one to its end.
+bool romio_takes(const HintRow& row, const std::string& value) {
+  std::string lower = value;
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  if (row.kind == HintKind::kChoice) return std::ranges::find(row.choices, lower) != row.choices.end();
+  if (!row.number) return true;
+  int64_t number = 0;
+  const auto [end, bad] = std::from_chars(value.data(), value.data() + value.size(), number);
+  return bad == std::errc() && end == value.data() + value.size() && number > 0;
+}
+
+// Words by which other libraries switch off what Sluice does not do anyway.
+bool says_no(const std::string& value) {
+  return value == "0" || value == "false" || value == "disable";
+}
+
+// The values that another library's name of a hint takes.
+std::string alias_values(const AliasedHint& hint) {
+  std::string text;
+  for (const auto& [theirs, ours] : hint.alias->values)
+    text += (text.empty() ? "" : ", ") + std::string(theirs) + " (" + std::string(ours) + ")";
+  return text.empty() ? hint_values(*hint.row) : text;
+}
+
 void put(HintList& list, std::string_view name, const std::string& value) {
   const auto there = std::ranges::find(list, name, &HintList::value_type::first);
   if (there == list.end())
@@ -101,6 +126,10 @@ Result<HintList> resolve_one(const HintList& list) {
     const HintRow* row = find_hint(name);
     if (row == nullptr) {
       if (find_aliased_hint(name).row == nullptr) put(resolved, name, value);
+      continue;
+    }
+    if (row->owner == HintOwner::kRomio) {
+      if (romio_takes(*row, value)) put(resolved, name, value);
       continue;
     }
     auto taken = take(*row, value);
@@ -148,6 +177,26 @@ Result<HintList> resolve_hints(std::span<const HintList> lists) {
     for (const auto& [name, value] : *resolved) put(all, name, value);
   }
   return all;
+}
+
+std::vector<std::string> unusable_advice(const HintList& hints) {
+  std::vector<std::string> sentences;
+  const auto tell = [&](const std::string& name, const std::string& value, std::string values) {
+    std::erase(values, '`');
+    sentences.push_back("the hint " + name + "=" + value + " is passed over; it takes " + values);
+  };
+  for (const auto& [name, value] : hints) {
+    if (const auto hint = find_aliased_hint(name); hint.row != nullptr) {
+      if (!take_advice(hint, value) && !says_no(value)) tell(name, value, alias_values(hint));
+      continue;
+    }
+    const HintRow* row = find_hint(name);
+    if (row == nullptr || is_ours(name)) continue;
+    const bool takes =
+        row->owner == HintOwner::kRomio ? romio_takes(*row, value) : take(*row, value).has_value();
+    if (!takes) tell(name, value, hint_values(*row));
+  }
+  return sentences;
 }
 
 HintSettings settings_of(const HintList& resolved) {

@@ -25,9 +25,13 @@ std::optional<Error> find_unknown_hint(const HintList& hints);
 // One list out of several, of which later ones win: each hint at most once, by its own name where another
 // library's was taken, numbers of bytes as plain numbers. Advice that says nothing to Sluice is passed on.
 // Within one list a hint's own name wins over its aliases, and later entries over earlier ones. Resolving the
-// answer again, under the same later lists, changes nothing. kInvalidArgument for a value that a "sluice_"
+// answer again, under the same later lists, changes nothing. A value of ROMIO's hints that ROMIO would take
+// for another one is left out, for its default. kInvalidArgument for a value that a "sluice_"
 // hint does not take.
 Result<HintList> resolve_hints(std::span<const HintList> lists);
+
+// Advice with a value that its hint does not take here: a sentence for each, with the values that it takes.
+std::vector<std::string> unusable_advice(const HintList& hints);
 
 // What a resolved list says to Sluice.
 HintSettings settings_of(const HintList& resolved);

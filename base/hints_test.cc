@@ -55,6 +55,35 @@ TEST(Hints, other_libraries_hints_are_not_judged_and_passed_on) {
               ElementsAre(Pair("panfs_layout", "x"), Pair("cb_nodes", "2")));
 }
 
+TEST(Hints, a_wrong_value_of_romios_hints_gives_their_default) {
+  const HintList wrong = {{"romio_cb_write", "bogus"},      {"cb_buffer_size", "xx"},
+                          {"cb_buffer_size", "4m"},         {"cb_nodes", "-2"},
+                          {"romio_no_indep_rw", "perhaps"}, {"romio_cb_read", ""}};
+  EXPECT_THAT(*resolve(wrong), IsEmpty());
+  const HintList right = {
+      {"romio_cb_write", "ENABLE"}, {"cb_buffer_size", "4194304"}, {"cb_config_list", "*:1"}};
+  EXPECT_EQ(*resolve(right), right);
+}
+
+TEST(Hints, advice_that_is_passed_over_is_told_with_the_values_that_there_are) {
+  const auto told = unusable_advice({{"romio_cb_write", "bogus"},
+                                     {"cb_buffer_size", "xx"},
+                                     {"striping_unit", "3000"},
+                                     {"striping_factor", "x"},
+                                     {"cray_cb_write_lock_mode", "7"}});
+  EXPECT_THAT(
+      told,
+      ElementsAre("the hint romio_cb_write=bogus is passed over; it takes enable, disable, automatic",
+                  "the hint cb_buffer_size=xx is passed over; it takes 64 KiB to 64 MiB",
+                  "the hint striping_unit=3000 is passed over; it takes a power of two, 64 KiB to 16 MiB",
+                  "the hint striping_factor=x is passed over; it takes 2 to 64",
+                  "the hint cray_cb_write_lock_mode=7 is passed over; it takes 0 (standard), 1 (group), "
+                  "2 (lockahead)"));
+  EXPECT_THAT(
+      unusable_advice({{"panfs_layout", "x"}, {"romio_lustre_cb_lock_ahead_write", "0"}, {"cb_nodes", "2"}}),
+      IsEmpty());
+}
+
 TEST(Hints, chunk_size_takes_units_and_refuses_what_is_no_power_of_two) {
   EXPECT_EQ(settings({{"sluice_chunk_size", "64k"}}).chunk_bytes, 65536u);
   EXPECT_EQ(settings({{"sluice_chunk_size", "1048576"}}).chunk_bytes, 1u << 20);

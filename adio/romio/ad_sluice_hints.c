@@ -48,7 +48,7 @@ static char* pack_info(MPI_Info info, size_t* bytes) {
 }
 
 // Checks the hints, and adds those of the environment: also ROMIO's own are to be had from there.
-static void gather_hints(const struct SluiceAbi* abi, const char* path, char** text, size_t* bytes,
+static void gather_hints(const struct SluiceAbi* abi, const char* path, int tell, char** text, size_t* bytes,
                          struct SluiceError* error) {
   size_t count = 0;
   const size_t capacity = *bytes + SLUICE_HINTS_BYTES;
@@ -63,7 +63,7 @@ static void gather_hints(const struct SluiceAbi* abi, const char* path, char** t
       hints[count++] = (struct SluiceHint){at, value};
       at = value + strlen(value) + 1;
     }
-    if (abi->gather_hints(path, hints, count, all, capacity, bytes, error)) {
+    if (abi->gather_hints(path, tell, hints, count, all, capacity, bytes, error)) {
       *bytes = 0;
     }
     free(*text);
@@ -176,7 +176,9 @@ void ADIOI_SLUICE_SetInfo(ADIO_File fd, MPI_Info users_info, int* error_code) {
   if (!text) {
     sluice_fail(&error, SLUICE_INTERNAL, "out of memory for the hints of %.200s", fd->filename);
   } else if (error.code == SLUICE_OK) {
-    gather_hints(state->abi, fd->filename, &text, &bytes, &error);
+    int rank;
+    MPI_Comm_rank(fd->comm, &rank);
+    gather_hints(state->abi, fd->filename, rank == 0, &text, &bytes, &error);
   }
   int romio_error = MPI_SUCCESS;
   if (sluice_agree(fd->comm, &error) == 0 && share_text(fd->comm, &text, &bytes, &error) == 0) {

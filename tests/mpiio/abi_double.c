@@ -102,8 +102,9 @@ static int check_hints(const char* path, const struct SluiceHint* hints, size_t 
   return 0;
 }
 
-static int gather_hints(const char* path, const struct SluiceHint* hints, size_t count, char* text,
+static int gather_hints(const char* path, int tell, const struct SluiceHint* hints, size_t count, char* text,
                         size_t capacity, size_t* bytes, struct SluiceError* error) {
+  (void)tell;
   *bytes = 0;
   for (size_t i = 0; i < count; i++) {
     const int printed =

@@ -37,7 +37,7 @@ static void good_sources(const char* path) {
       "romio_ds_write disable\n");
   setenv("MPICH_MPIIO_HINTS", "*:sluice_lock_mode=lockahead:romio_cb_write=disable:romio_cb_read=disable", 1);
   setenv("SLUICE_HINTS",
-         "*.none:sluice_object_class=S1,/hints*:cray_cb_write_lock_mode=1:romio_cb_read=enable", 1);
+         "*.none:sluice_object_class=S1,/hints*:cray_cb_write_lock_mode=1:romio_cb_read=enable:cb_buffer_size=xx", 1);
   MPI_Info_create(&asked);
   MPI_Info_set(asked, "sluice_lock_mode", "none");
   MPI_Info_set(asked, "striping_unit", "131072");
@@ -51,6 +51,7 @@ static void good_sources(const char* path) {
   expect(effective, "cray_cb_write_lock_mode", "1");
   expect(effective, "romio_cb_write", "disable");
   expect(effective, "romio_cb_read", "enable");
+  expect(effective, "cb_buffer_size", "4194304");
   expect(effective, "sluice_chunk_size", "131072");
   MPI_Info_free(&asked);
   MPI_Info_free(&effective);
