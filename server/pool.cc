@@ -144,6 +144,10 @@ Result<PoolLock> PoolLock::acquire(const PoolPaths& paths, std::optional<int>* h
   if (auto made = make_directory(paths.pool); !made) return fail(made.error());
   if (auto fit = check_fit_for_pool(paths); !fit) return fail(fit.error());
   auto fd = open_file(paths.lock(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (!fd && fd.error().code == ErrorCode::kAccess)
+    return fail(
+        ErrorCode::kAccess,
+        fd.error().message + "; the pool is another user's: name one of your own with --pool or SLUICE_POOL");
   if (!fd) return fail(fd.error());
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(errno_error(errno, "lock", paths.lock().string()));

@@ -125,6 +125,7 @@ void define_file_commands(CLI::App& app, AllOptions& all) {
       ->type_name("BYTES");
   CLI::App* remove = add_paths(app, "rm", "Remove files", "sluice rm /ckpt.0001 /ckpt.0002", all.remove);
   remove->add_flag("-f,--force", all.remove.force, "Files that are not there are no error");
+  remove->add_flag("-r,--recursive", all.remove.recursive, "All files below as well");
   add_paths(app, "explain", "Say how a file is laid out and why", "sluice explain /ckpt.0001", all.explain);
   CLI::App* persist = add_paths(app, "persist", "Wait until files are on the storage targets",
                                 "sluice persist /ckpt.0001", all.persist);

@@ -34,6 +34,23 @@ class Files(PoolTest):
         self.assertEqual(stat["drained_bytes"], 3 << 20)
         self.assertIn("3145728", self.ok(self.sluice("stat", "/x")).out)
 
+    def test_what_is_committed_and_not_drained_is_called_that(self):
+        self.up("--drain", "watermark")
+        self.ok(self.sluice("cp", self.file("in", 1 << 20), "sluice:/x"))
+        self.assertIn("(1.0 MiB not drained yet)", self.ok(self.sluice("ls", "-l")).out)
+        self.assertIn("1048576 not drained yet", self.ok(self.sluice("stat", "/x")).out)
+
+    def test_a_directory_is_removed_only_when_that_is_asked_for(self):
+        self.up()
+        for name in ("run/1", "run/2", "run/deep/3", "runs"):
+            self.ok(self.sluice("cp", self.file("in", 100), f"sluice:/{name}"))
+        for word in ("/run", "/run/", "sluice:/run"):
+            self.fails(self.sluice("rm", word), 2, "/run is a directory with 3 files", "`sluice rm -r /run`")
+        self.fails(self.sluice("rm", "-r", "/nowhere"), 3, "/nowhere")
+        self.ok(self.sluice("rm", "-r", "/run/"))
+        self.assertEqual(self.ok(self.sluice("ls", "-R", "/")).out.split(), ["/runs"])
+        self.ok(self.sluice("rm", "-r", "/runs"))
+
     def test_nothing_is_replaced_unless_forced(self):
         self.up()
         first, second = self.file("1", seed=1), self.file("2", seed=2)

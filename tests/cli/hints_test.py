@@ -41,7 +41,7 @@ class Hints(PoolTest):
         self.ok(self.sluice("down"))
         with open(self.pool / "pool.toml", "a", encoding="utf-8") as config:
             config.write('[hints]\n"*.h5" = { sluice_lock_mode = "grupp" }\n')
-        self.fails(self.sluice("up"), 8, "pool.toml", "hints.\"*.h5\".sluice_lock_mode", "group")
+        self.fails(self.sluice("up"), 2, "pool.toml", "hints.\"*.h5\".sluice_lock_mode", "group")
 
 
 if __name__ == "__main__":

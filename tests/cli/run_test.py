@@ -10,11 +10,13 @@ from pathlib import Path
 
 from harness import SLUICE, PoolTest, alive
 
-# Writes as many MiB as its second argument says into the file that the first one names.
+# Writes as many MiB as its second argument says into the file that the first one names; keeps it open until the file of
+# its third one is there.
 WRITES = r"""
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 int main(int argc, char** argv) {
   MPI_File file;
   char text[MPI_MAX_ERROR_STRING];
@@ -25,10 +27,30 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
   if (!code) code = MPI_File_write_at_all(file, (MPI_Offset)rank * mib << 20, memory, mib << 20, MPI_BYTE, MPI_STATUS_IGNORE);
+  if (argc > 3 && rank == 0) puts("waiting"), fflush(stdout);
+  while (argc > 3 && access(argv[3], F_OK)) usleep(10000);
   if (!code) code = MPI_File_close(&file);
   if (code) MPI_Error_string(code, text, &length);
   if (rank == 0) puts(code ? text : "written");
   return MPI_Finalize() || code;
+}
+"""
+
+# Names no function of MPI-IO itself.
+HDF5 = r"""
+#include <hdf5.h>
+#include <stdio.h>
+int main(int argc, char** argv) {
+  int rank;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_fapl_mpio(access, MPI_COMM_WORLD, MPI_INFO_NULL);
+  hid_t file = H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  const int bad = file < 0 || H5Fclose(file) < 0;
+  H5Pclose(access);
+  if (rank == 0 && !bad) puts("written");
+  return MPI_Finalize() || bad;
 }
 """
 
@@ -186,12 +208,35 @@ class Run(PoolTest):
         self.assertIn("mpicc.mpich", wrappers)
         self.up()
         for number, wrapper in enumerate(wrappers):
-            program = self.program(f"linked{number}", WRITES, wrapper)
+            program = self.program(f"linked{number}", HDF5 if wrapper.startswith("h5") else WRITES, wrapper)
             self.assertRegex(self.ok(self.run_command("readelf", "-d", program)).out, r"NEEDED.*\[libsluice_romio\.so\]")
             done = self.ok(self.run_command("mpiexec.mpich", "-n", "2", program, f"sluice:/{number}", "1",
                                             env={"SLUICE_POOL": str(self.pool)}))
             self.assertIn("written", done.out)
             self.ok(self.sluice("stat", f"/{number}"))
+
+    def test_down_says_that_programs_have_files_open(self):
+        self.up()
+        program = self.program("holds", WRITES)
+        held = subprocess.Popen(["mpiexec.mpich", "-n", "2", program, "sluice:/x", "1", self.scratch / "end"], text=True,
+                                env=dict(os.environ, SLUICE_POOL=str(self.pool)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(held.kill)
+        self.assertEqual(held.stdout.readline(), "waiting\n")
+        said = self.ok(self.sluice("down")).err
+        self.assertIn("2 processes have 1 file open", said)
+        self.assertIn("up to 30 s", said)
+        self.up()
+        (self.scratch / "end").touch()
+        self.assertEqual(held.communicate(timeout=60)[0], "written\n")
+        self.assertNotIn("open", self.ok(self.sluice("down")).err)
+
+    def test_a_hint_that_is_passed_over_is_told_once(self):
+        self.up()
+        program = self.program("hinted", WRITES)
+        done = self.ok(self.run_command("mpiexec.mpich", "-n", "3", program, "sluice:/x", "1", env={
+            "SLUICE_POOL": str(self.pool), "SLUICE_HINTS": "*:cb_buffer_size=xx:romio_cb_write=bogus:striping_unit=3000"}))
+        for hint in ("cb_buffer_size=xx", "romio_cb_write=bogus", "striping_unit=3000"):
+            self.assertEqual(done.err.count(f"the hint {hint} is passed over; it takes "), 1, done)
 
     def test_a_sentence_that_mpi_would_cut_keeps_its_next_step(self):
         self.up()

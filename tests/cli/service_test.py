@@ -134,6 +134,34 @@ class UpAndDown(PoolTest):
         self.assertEqual(status["class"], "EC_2P1")
         self.assertEqual(len(status["targets"]), 3)
 
+    def test_up_says_that_pool_toml_was_changed_under_the_service(self):
+        self.up()
+        time.sleep(1.1)  # the service tells its age in whole seconds
+        self.assertEqual(self.ok(self.sluice("up")).err, "")
+        config = self.pool / "pool.toml"
+        config.write_text(config.read_text().replace("'immediate'", "'idle'"))
+        said = self.ok(self.sluice("up")).err
+        for word in (f"{config} was changed", "takes effect at its next start", "sluice down"):
+            self.assertIn(word, said)
+        self.ok(self.sluice("down"))
+        self.assertEqual(self.ok(self.sluice("up")).err, "")
+
+    def test_doctor_tells_a_service_that_died_from_one_that_was_stopped(self):
+        self.up()
+        self.kill_server()
+        told = self.sluice("doctor").out
+        self.assertIn(f"the last service on the pool {self.pool} ended without saying so", told)
+        self.up()
+        self.ok(self.sluice("down"))
+        self.assertIn(f"no service runs on the pool {self.pool}", self.sluice("doctor").out)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs to be another user")
+    def test_another_users_pool_is_refused_with_what_to_do(self):
+        self.up()
+        self.ok(self.sluice("down"))
+        self.scratch.chmod(0o755)
+        self.fails(self.sluice("up", user=65534), 7, "Permission denied", "another user's", "--pool")
+
     def test_up_twice_is_one_service_and_contradictions_are_refused(self):
         self.up()
         pid = self.server_pid()

@@ -64,6 +64,7 @@ struct PathsOptions {
   Common common;
   std::vector<std::string> paths;
   bool force = false;
+  bool recursive = false;
   uint64_t timeout_s = 3600;
 };
 struct CopyCommandOptions {

@@ -103,6 +103,17 @@ void check_pool(const std::string& pool, std::vector<Finding>& findings) {
   }
   auto reply = client::control_request(pool, "GET", "/status", 5'000);
   if (!reply && reply.error().code == ErrorCode::kUnavailable) {
+    // An orderly end removes it.
+    if (fs::exists(fs::path(pool) / "service.json", ec)) {
+      findings.push_back(
+          {Finding::Kind::kNote,
+           fmt::format(
+               "the last service on the pool {} ended without saying so (killed, or with its machine)", pool),
+           fmt::format("the next one goes on with all that was accepted: sluice up --pool {0}; why it ended "
+                       "may stand in {0}/sluiced.log",
+                       pool)});
+      return;
+    }
     findings.push_back(
         {Finding::Kind::kNote, fmt::format("no service runs on the pool {}", pool),
          fmt::format("commands start one when they need it; for one that stays: sluice up --pool {}", pool)});

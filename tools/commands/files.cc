@@ -95,7 +95,7 @@ void print_long(const std::string& name, const client::FileInfo& file) {
   fmt::print("{} {} {} {:>14} {} {:<8} {}{}\n", mode_text(file.mode), user_name(file.uid),
              group_name(file.gid), file.size_bytes, time_text(file.modified_s), file.object_class,
              printable_name(name),
-             file.hot_bytes > 0 ? fmt::format("  ({} in the hot tier)", print_bytes(file.hot_bytes)) : "");
+             file.hot_bytes > 0 ? fmt::format("  ({} not drained yet)", print_bytes(file.hot_bytes)) : "");
 }
 
 void print_entries(const std::vector<Entry>& entries, bool long_format) {
@@ -144,7 +144,7 @@ void print_stat(const client::FileInfo& info) {
   fmt::print("size       {} ({})\n", info.size_bytes, print_bytes(info.size_bytes));
   fmt::print("class      {}, chunk size {}\n", info.object_class, print_bytes(info.chunk_bytes));
   fmt::print("epochs     committed {}, persisted {}\n", info.committed_epoch, info.persisted_epoch);
-  fmt::print("bytes      {} in the hot tier only, {} drained\n", info.hot_bytes, info.drained_bytes);
+  fmt::print("bytes      {} not drained yet, {} drained\n", info.hot_bytes, info.drained_bytes);
   fmt::print("owner      {} {} {}\n", user_name(info.uid), group_name(info.gid), mode_text(info.mode));
   fmt::print("modified   {}\n", time_text(info.modified_s));
 }
@@ -197,6 +197,32 @@ int persist_one(client::Client& client, const std::string& path, const PathsOpti
   }
 }
 
+// What lies below a path, which is then a directory; nothing when it is none.
+Result<std::vector<std::string>> files_below(client::Client& client, const std::string& path) {
+  auto files = client.list(path);
+  if (!files) return fail(files.error());
+  std::vector<std::string> below;
+  for (const auto& file : *files)
+    if (file.path != path) below.push_back(file.path);
+  return below;
+}
+
+// A directory goes with the last file in it.
+Result<> remove_below(client::Client& client, const std::string& path, bool recursive) {
+  auto files = files_below(client, path);
+  if (!files) return fail(files.error());
+  if (files->empty()) return fail(ErrorCode::kNotFound, "");
+  if (!recursive)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} is a directory with {} file{}; `sluice rm -r {}` removes all", path,
+                            files->size(), files->size() == 1 ? "" : "s", path));
+  for (const std::string& file : *files) {
+    auto removed = client.remove(file);
+    if (!removed && removed.error().code != ErrorCode::kNotFound) return fail(removed.error());
+  }
+  return {};
+}
+
 }  // namespace
 
 int run_list(const ListOptions& options) {
@@ -220,7 +246,13 @@ int run_stat(const PathsOptions& options) {
 
 int run_remove(const PathsOptions& options) {
   return for_each_path(options, [&](client::Client& client, const std::string& path, json& told) -> int {
+    const std::string named = path.ends_with('/') ? path.substr(0, path.find_last_not_of('/') + 1) : path;
     auto removed = client.remove(path);
+    if (!removed && (removed.error().code == ErrorCode::kNotFound ||
+                     removed.error().code == ErrorCode::kInvalidArgument)) {
+      const auto below = remove_below(client, named.empty() ? "/" : named, options.recursive);
+      if (below || below.error().code != ErrorCode::kNotFound) removed = below;
+    }
     const bool was_gone = !removed && options.force && removed.error().code == ErrorCode::kNotFound;
     if (!removed && !was_gone) return report(removed.error());
     told = {{"path", path}, {"removed", !was_gone}};

@@ -58,12 +58,12 @@ void print(const std::string& path, const LockReport& report) {
       report.grants, report.expansions, report.revokes, report.reclaimed, report.ahead_extents,
       report.ahead_dropped, report.waits, static_cast<double>(report.wait_ms) / 1000);
   if (report.locks.empty()) return;
-  fmt::print("{:<8} {:<10} {:>20} {:>20} {:>8}  {}\n", "state", "mode", "begin", "end", "process", "");
+  fmt::print("{:<8} {:<10} {:>20} {:>20} {:>8}\n", "state", "mode", "begin", "end", "process");
   for (const auto& lock : report.locks) {
-    fmt::print("{:<8} {:<10} {:>20} {:>20} {:>8}  {}\n", lock.waiting ? "waits" : "holds", lock.mode,
+    fmt::print("{:<8} {:<10} {:>20} {:>20} {:>8}{}\n", lock.waiting ? "waits" : "holds", lock.mode,
                lock.extent.begin.value, end_text(lock.extent.end), lock.pid,
-               lock.revoked ? "asked back"
-               : lock.ahead ? "ahead"
+               lock.revoked ? "  asked back"
+               : lock.ahead ? "  ahead"
                             : "");
   }
   const uint64_t all = report.held + report.waiting;

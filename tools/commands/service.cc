@@ -1,6 +1,7 @@
 // up, down, status
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -83,6 +84,16 @@ const char* outcome_text(StartOutcome outcome) {
                                              : "running already";
 }
 
+// The service has read it when it started.
+bool pool_file_changed(const std::string& pool, const json& status) {
+  std::error_code ec;
+  const auto changed = std::filesystem::last_write_time(std::filesystem::path(pool) / "pool.toml", ec);
+  const auto& servers = part_of(status, "servers");
+  if (ec || !servers.is_array() || servers.empty()) return false;
+  return changed > std::filesystem::file_time_type::clock::now() -
+                       std::chrono::seconds(number_of(servers[0], "uptime"));
+}
+
 }  // namespace
 
 int run_up(const UpOptions& options) {
@@ -100,6 +111,11 @@ int run_up(const UpOptions& options) {
     fmt::print("{}\n", status->dump(2));
     return kOk;
   }
+  if (*started == StartOutcome::kWasRunning && pool_file_changed(*pool, *status))
+    say(fmt::format(
+        "{0}/pool.toml was changed since the service started, and takes effect at its next start: "
+        "`sluice down --pool {0}`, then `sluice up --pool {0}`",
+        *pool));
   fmt::print("{} {}: class {}, {} targets\n", outcome_text(*started), *pool, text_of(*status, "class"),
              part_of(*status, "targets").size());
   if (const std::string state = text_of(*status, "state"); state != "ok") say("the pool is " + state);
@@ -131,6 +147,16 @@ int report_gone(const std::string& pool, bool as_json) {
                 "the service on {0} ended before all was drained; what was not stays in the hot tier: start "
                 "it again with `sluice up --pool {0}`, or see its log {0}/sluiced.log",
                 pool)));
+}
+
+// Programs do not see that it stops, but wait for it.
+void say_who_waits(const json& status) {
+  const json& counters = part_of(status, "counters");
+  const uint64_t programs = number_of(counters, "clients"), files = number_of(counters, "open_files");
+  if (files == 0) return;
+  say(fmt::format("{} {} {} open; the next access waits up to 30 s for the service (`sluice up`), then fails",
+                  programs == 1 ? "1 process" : fmt::format("{} processes", programs),
+                  programs == 1 ? "has" : "have", files == 1 ? "1 file" : fmt::format("{} files", files)));
 }
 
 Result<> drain_with_progress(const std::string& pool, uint64_t total) {
@@ -169,6 +195,7 @@ int run_down(const DownOptions& options) {
       return report(error);
     }
   }
+  if (auto now = ask_status(*pool)) say_who_waits(*now);
   if (auto stopped = stop_service(*pool); !stopped && !gone(stopped.error())) return report(stopped.error());
   if (options.common.json)
     print_stopped(*pool, true);
