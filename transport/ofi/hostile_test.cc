@@ -83,7 +83,7 @@ class HostilePeer : public ::testing::TestWithParam<const char*> {
     friend_peer = *friend_transport->connect(transport->address());
     friend_still_served();
     if (options.scheme == "tcp") {
-      raw = std::make_unique<Raw>(*TcpWire::create("127.0.0.1", 0));
+      raw = std::make_unique<Raw>(*TcpWire::create("127.0.0.1", 0, 5000));
     } else {
       raw = std::make_unique<Raw>(*ShmWire::create(""));
     }
@@ -281,7 +281,24 @@ INSTANTIATE_TEST_SUITE_P(Each, HostilePeer, ::testing::Values("tcp", "shm"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // Below our frames.
-class HostileTcp : public HostilePeer {};
+class HostileTcp : public HostilePeer {
+ protected:
+  UniqueFd connect_socket() {
+    const auto address = SocketAddress::parse_url(transport->address().text);
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), address->raw(), sizeof(sockaddr_in)), 0);
+    return fd;
+  }
+  // Accepted by the server, and open.
+  size_t accepted() {
+    const uint16_t port = SocketAddress::parse_url(transport->address().text)->port();
+    size_t count = 0;
+    for_each_connection([&](int, const SocketAddress& local, const SocketAddress&) {
+      count += static_cast<size_t>(local.port() == port);
+    });
+    return count;
+  }
+};
 
 TEST_P(HostileTcp, FrameLargerThanAnyBufferEndsThatConnection) {
   greet();
@@ -304,6 +321,37 @@ TEST_P(HostileTcp, StrangersOnTheSocketHarmNobody) {
     friend_still_served();
   }
   sockets.clear();
+  friend_still_served();
+}
+
+TEST_P(HostileTcp, ConnectionThatEndsBeforeItBeganIsForgottenWhateverErrnoWas) {
+  greet();
+  const size_t before = accepted();
+  for (const size_t bytes : {0, 1, 31}) {
+    for (int i = 0; i < 10; ++i) {
+      const UniqueFd fd = connect_socket();
+      const std::vector<std::byte> some(bytes);
+      ASSERT_EQ(::send(fd.get(), some.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+    }
+    int turns = 0;  // the first accept them
+    ASSERT_TRUE(run([&] {
+      const bool forgotten = ++turns > 20 && accepted() == before;
+      errno = EAGAIN;
+      return forgotten;
+    })) << bytes;
+  }
+  friend_still_served();
+}
+
+TEST_P(HostileTcp, ConnectionThatSaysNothingIsHungUpOn) {
+  greet();
+  const UniqueFd fd = connect_socket();
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(run([&] {
+    char byte = 0;
+    return recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(450));
   friend_still_served();
 }
 

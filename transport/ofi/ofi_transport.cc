@@ -15,9 +15,9 @@ struct MadeWire {
 };
 
 Result<MadeWire> make_wire(const OfiOptions& options) {
-  const auto make_tcp = [node = options.node.empty() ? "127.0.0.1" : options.node,
-                         port = options.port]() -> Result<std::unique_ptr<Wire>> {
-    auto wire = TcpWire::create(node, port);
+  const auto make_tcp = [node = options.node.empty() ? "127.0.0.1" : options.node, port = options.port,
+                         patience_ms = options.connect_timeout_ms]() -> Result<std::unique_ptr<Wire>> {
+    auto wire = TcpWire::create(node, port, patience_ms);
     if (!wire) return fail(wire.error());
     return std::unique_ptr<Wire>(std::move(*wire));
   };

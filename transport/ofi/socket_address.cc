@@ -53,6 +53,11 @@ Result<SocketAddress> SocketAddress::parse_url(const std::string& url) {
   return parsed;
 }
 
+uint16_t SocketAddress::port() const {
+  // sin_port and sin6_port lie at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+}
+
 std::string SocketAddress::text() const {
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (storage_.ss_family == AF_INET6) {
@@ -69,7 +74,8 @@ bool SocketAddress::operator==(const SocketAddress& other) const {
   return storage_.ss_family == other.storage_.ss_family && text() == other.text();
 }
 
-void shut_down_socket(const SocketAddress& local, const SocketAddress& remote) {
+void for_each_connection(
+    const std::function<void(int, const SocketAddress& local, const SocketAddress& remote)>& visit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir("/proc/self/fd"), closedir);
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory.get())) {
@@ -79,15 +85,20 @@ void shut_down_socket(const SocketAddress& local, const SocketAddress& remote) {
     int type = 0;
     socklen_t length = sizeof type;
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) continue;
-    SocketAddress its_local;
-    SocketAddress its_remote;
+    SocketAddress local;
+    SocketAddress remote;
     length = SocketAddress::kCapacity;
-    if (getsockname(fd, its_local.raw(), &length) != 0 || !(its_local == local)) continue;
+    if (getsockname(fd, local.raw(), &length) != 0) continue;
+    if (local.raw()->sa_family != AF_INET && local.raw()->sa_family != AF_INET6) continue;
     length = SocketAddress::kCapacity;
-    if (getpeername(fd, its_remote.raw(), &length) != 0 || !(its_remote == remote)) continue;
-    shutdown(fd, SHUT_RDWR);
-    return;
+    if (getpeername(fd, remote.raw(), &length) == 0) visit(fd, local, remote);
   }
+}
+
+void shut_down_socket(const SocketAddress& local, const SocketAddress& remote) {
+  for_each_connection([&](int fd, const SocketAddress& its_local, const SocketAddress& its_remote) {
+    if (its_local == local && its_remote == remote) shutdown(fd, SHUT_RDWR);
+  });
 }
 
 uint64_t random_name() {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/result.h"
@@ -22,6 +23,7 @@ class SocketAddress {
 
   sockaddr* raw() { return reinterpret_cast<sockaddr*>(&storage_); }
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  uint16_t port() const;
   // "127.0.0.1:4000" or "[::1]:4000".
   std::string text() const;
   bool operator==(const SocketAddress& other) const;
@@ -30,6 +32,9 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
+// This process's connected TCP sockets: descriptor, and the addresses of both ends.
+void for_each_connection(
+    const std::function<void(int fd, const SocketAddress& local, const SocketAddress& remote)>& visit);
 // Shuts down this process's connected TCP socket between these two addresses, if there is one.
 void shut_down_socket(const SocketAddress& local, const SocketAddress& remote);
 

@@ -7,11 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "transport/ofi/socket_address.h"
 
@@ -48,6 +50,8 @@ struct TcpWire::Link {
   size_t pushes_in_flight = 0;
   bool wants_writable = false;
   bool incoming = false;
+  std::string from;             // incoming: the other end's address
+  uint64_t accepted_at_ms = 0;  // likewise
 };
 
 struct TcpWire::Completed {
@@ -56,15 +60,17 @@ struct TcpWire::Completed {
   int error = 0;  // fi_errno, 0 when it went well
 };
 
-Result<std::unique_ptr<TcpWire>> TcpWire::create(const std::string& node, uint16_t port) {
+Result<std::unique_ptr<TcpWire>> TcpWire::create(const std::string& node, uint16_t port,
+                                                 uint64_t patience_ms) {
   auto library = FabricLibrary::load();
   if (!library) return fail(library.error());
-  std::unique_ptr<TcpWire> wire(new TcpWire(**library));
+  std::unique_ptr<TcpWire> wire(new TcpWire(**library, patience_ms));
   if (auto ok = wire->start(node, port); !ok) return fail(ok.error());
   return wire;
 }
 
-TcpWire::TcpWire(const FabricLibrary& library) : library_(library) {}
+TcpWire::TcpWire(const FabricLibrary& library, uint64_t patience_ms)
+    : library_(library), patience_ms_(patience_ms) {}
 
 TcpWire::~TcpWire() {
   while (!links_.empty()) close(LinkId(links_.begin()->first));
@@ -149,6 +155,7 @@ Result<> TcpWire::listen() {
   size_t length = SocketAddress::kCapacity;
   if (int s = fi_getname(&listener_->fid, bound.raw(), &length); s != 0) return failed(s);
   address_ = Address{"tcp://" + bound.text()};
+  silent_.emplace(bound.port(), patience_ms_);
   return {};
 }
 
@@ -338,7 +345,24 @@ bool TcpWire::poll(WireEvents& events) {
   };
   handle_completed();
   any |= handle_connection_events(events);
+  any |= close_silent(events);
   return any;
+}
+
+bool TcpWire::close_silent(WireEvents& events) {
+  const uint64_t now = SteadyClock().now_ms();
+  const bool looked = silent_->look(now, [this](const std::string& from) {
+    return std::ranges::any_of(links_, [&](const auto& link) { return link.second->from == from; });
+  });
+  if (!looked) return false;
+  std::vector<LinkId> stuck;
+  for (const auto& [id, link] : links_) {
+    const bool waits = link->incoming && link->state == Link::State::kConnecting;
+    if (waits && now - link->accepted_at_ms >= patience_ms_) stuck.push_back(link->id);
+  }
+  for (const LinkId id : stuck)
+    lose(id, Error(ErrorCode::kUnavailable, "the peer did not finish connecting"), events);
+  return !stuck.empty();
 }
 
 void TcpWire::handle(Completed done, WireEvents& events) {
@@ -393,6 +417,9 @@ bool TcpWire::handle_connection_events(WireEvents& events) {
     alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + 256> storage;
     auto* entry = reinterpret_cast<fi_eq_cm_entry*>(storage.data());
     uint32_t event = 0;
+    // The tcp provider (1.17) takes the end of a socket in its handshake for "not yet" when errno is left
+    // over from an earlier call, keeps the socket, and wakes the loop for it forever.
+    errno = 0;
     const ssize_t got = fi_eq_read(event_queue_.get(), &event, entry, storage.size(), 0);
     fid* which = nullptr;
     Error reason(ErrorCode::kUnavailable, "the peer is gone");
@@ -441,6 +468,12 @@ void TcpWire::accept(fi_info* request, WireEvents&) {
     return;
   }
   (*link)->incoming = true;
+  (*link)->accepted_at_ms = SteadyClock().now_ms();
+  if (info->dest_addr != nullptr && info->dest_addrlen <= SocketAddress::kCapacity) {
+    SocketAddress from;
+    std::memcpy(from.raw(), info->dest_addr, info->dest_addrlen);
+    (*link)->from = from.text();
+  }
   if (const int status = fi_accept((*link)->endpoint.get(), nullptr, 0); status != 0) {
     log::warn("a connection was turned away: {}", std::generic_category().message(-status));
     const LinkId id = (*link)->id;
@@ -501,8 +534,10 @@ void TcpWire::end_pulls_in_flight(Link& link) {
   for (int round = 0; round < kMaxRounds && pulls_completed() < link.pulls_in_flight; ++round) collect();
 }
 
-bool TcpWire::arm(std::vector<pollfd>& descriptors, std::chrono::microseconds&) {
+bool TcpWire::arm(std::vector<pollfd>& descriptors, std::chrono::microseconds& max_wait) {
   if (!completed_.empty()) return false;
+  max_wait = std::min<std::chrono::microseconds>(max_wait, silent_->wait_limit(SteadyClock().now_ms()));
+  errno = 0;  // as in handle_connection_events()
   std::array<fid*, 2> queues = {&completion_queue_->fid, &event_queue_->fid};
   if (fi_trywait(fabric_.get(), queues.data(), queues.size()) != FI_SUCCESS) return false;
   for (const int fd : {completion_fd_, event_fd_, wake_fd_.get()}) descriptors.push_back({fd, POLLIN, 0});

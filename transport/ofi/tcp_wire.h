@@ -2,12 +2,14 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/os.h"
 #include "transport/ofi/handles.h"
+#include "transport/ofi/silent_sockets.h"
 #include "transport/ofi/wire.h"
 
 namespace sluice::transport {
@@ -18,8 +20,10 @@ namespace sluice::transport {
 // of no other.
 class TcpWire final : public Wire {
  public:
-  // `node` is a numeric address; port 0 takes any.
-  static Result<std::unique_ptr<TcpWire>> create(const std::string& node, uint16_t port);
+  // `node` is a numeric address; port 0 takes any. Who connects and does not begin libfabric's handshake is
+  // cut off after about patience_ms.
+  static Result<std::unique_ptr<TcpWire>> create(const std::string& node, uint16_t port,
+                                                 uint64_t patience_ms);
   ~TcpWire() override;
 
   Address address() const override { return address_; }
@@ -41,7 +45,7 @@ class TcpWire final : public Wire {
   struct Operation;
   struct Completed;
 
-  explicit TcpWire(const FabricLibrary& library);
+  TcpWire(const FabricLibrary& library, uint64_t patience_ms);
   Result<> start(const std::string& node, uint16_t port);
   Result<> open_queues();
   Result<> listen();
@@ -56,6 +60,7 @@ class TcpWire final : public Wire {
   void accept(fi_info* info, WireEvents& events);
   void lose(LinkId id, const Error& reason, WireEvents& events);
   void end_pulls_in_flight(Link& link);
+  bool close_silent(WireEvents& events);
 
   const FabricLibrary& library_;
   // Order matters: closed from the bottom up.
@@ -71,6 +76,8 @@ class TcpWire final : public Wire {
   int event_fd_ = -1;
 
   Address address_;
+  const uint64_t patience_ms_;
+  std::optional<SilentSockets> silent_;  // there once it listens
   uint64_t next_link_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<Link>> links_;
   std::unordered_map<Operation*, std::unique_ptr<Operation>> orphans_;
