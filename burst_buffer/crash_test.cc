@@ -108,6 +108,7 @@ Result<std::unique_ptr<HotTier>> open_tier(const std::shared_ptr<SimDomain>& dom
   HotTier::Options options{"sim.pool", kPoolBytes,
                            [&sink](ContainerId file) { return std::optional(sink.published(file)); }};
   options.least_clean_bytes = 1;
+  options.most_parts_in_log = 1;  // two are a table
   return HotTier::open(options, domain);
 }
 

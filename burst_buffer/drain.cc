@@ -23,6 +23,9 @@ using Pieces = std::vector<const DrainWork::Piece*>;
 
 // So much is placed before its slabs are given back and the rest is looked at anew.
 constexpr uint64_t kBatchBytes = uint64_t{32} << 20;
+// A transaction of so many pieces is worth a stripe of its own when the log is full: one table names them
+// all.
+constexpr size_t kManyPieces = 64;
 
 std::chrono::milliseconds ms(uint64_t count) {
   return std::chrono::milliseconds(count);
@@ -63,8 +66,9 @@ class ContainerRound {
 
   // Places and publishes what is committed.
   Result<> drain_committed();
-  // Places full stripes of open transactions, and with `partial` what is left of each as well.
-  Result<> place_open(bool partial);
+  // Places full stripes of open transactions; with `partial` what is left as well, of each that has so many
+  // pieces.
+  Result<> place_open(std::optional<size_t> partial);
 
  private:
   // Places pieces as stripes, at most kBatchBytes of full ones unless `all`; checks them first. What was
@@ -209,7 +213,7 @@ Result<> ContainerRound::publish(const DrainWork& work, const std::vector<Placed
   return fail(published.error());
 }
 
-Result<> ContainerRound::place_open(bool partial) {
+Result<> ContainerRound::place_open(std::optional<size_t> partial) {
   while (true) {
     DrainWork work = hot_.drain_work(container_, true);
     std::map<TxnId, Pieces> open;
@@ -219,7 +223,8 @@ Result<> ContainerRound::place_open(bool partial) {
     std::vector<PlacedPiece> placed;
     Result<> outcome;
     for (const auto& [txn, pieces] : open) {
-      outcome = place(pieces, partial, placed);
+      if (partial && pieces.size() < *partial) continue;
+      outcome = place(pieces, partial.has_value(), placed);
       if (!outcome) break;
     }
     if (auto ok = record(placed); !ok) {
@@ -376,6 +381,7 @@ Result<> DrainThread::run_once(bool include_open) {
     first = outcome;
   };
   if (auto ok = discard_dead(); !ok) return ok;
+  const bool log_full = hot_.usage().log_full;
   uint64_t moved_bytes = 0;
   const std::function<void()> pacing = [this] { pace(); };
   const std::function<void(uint64_t)> moved = [&](uint64_t bytes) {
@@ -389,14 +395,17 @@ Result<> DrainThread::run_once(bool include_open) {
   if (!include_open) return first;
   std::set<ContainerId> with_open;
   for (const auto& txn : hot_.open_transactions()) with_open.insert(txn.container);
-  // Partial stripes of open transactions are costly, and only worth it when full ones gave nothing.
-  for (const bool partial : {false, true}) {
-    if (partial && moved_bytes > 0) break;
+  const auto place_open = [&](std::optional<size_t> partial) {
     for (const ContainerId container : with_open) {
-      if (stopping_) return first;
+      if (stopping_) return;
       keep(container, ContainerRound(hot_, sink_, container, stopping_, moved, pacing).place_open(partial));
     }
-  }
+  };
+  place_open(std::nullopt);
+  // Partial stripes of open transactions are costly: of those that fill the log with many pieces, or when
+  // full ones gave nothing.
+  if (log_full) place_open(kManyPieces);
+  if (moved_bytes == 0 || hot_.usage().log_full) place_open(1);
   return first;
 }
 

@@ -75,7 +75,8 @@ Result<> check_pool(std::span<const std::byte> memory) {
   SlabAllocator slabs((*contents)->layout.data_bytes);
   for (const LogRecord& record : (*state)->live_records()) {
     const auto* write = std::get_if<WriteRecord>(&record);
-    if (write != nullptr && !slabs.take(write->slab)) {
+    const auto* table = std::get_if<TableRecord>(&record);
+    if ((write != nullptr && !slabs.take(write->slab)) || (table != nullptr && !slabs.take(table->slab))) {
       return fail(ErrorCode::kCorrupt, "two records of the staging log name the same slab");
     }
   }

@@ -87,9 +87,20 @@ Result<std::shared_ptr<Keeper>> HotState::keep_slab(const WriteRecord& r) {
   return std::make_shared<Keeper>(std::move(hold), retired_);
 }
 
-std::shared_ptr<Keeper> HotState::keep_stripe(ContainerId container, StripeId stripe) {
+std::shared_ptr<Keeper> HotState::keep_stripe(ContainerId container, StripeId stripe, bool in_table) {
   auto hold = pool_ ? pool_->stripe(container, stripe) : std::make_shared<StripeHold>(container, stripe);
-  return std::make_shared<Keeper>(std::move(hold), retired_);
+  return std::make_shared<Keeper>(std::move(hold), retired_, in_table);
+}
+
+Result<> HotState::keep_table(const TableRecord& r) {
+  const bool inside = r.slab.offset % kGranuleBytes == 0 && r.slab.offset < data_bytes_ &&
+                      r.slab.length.value <= data_bytes_ - r.slab.offset;
+  if (!inside) return impossible(r, "there is no such slab");
+  auto hold = std::make_shared<SlabHold>(r.slab, std::vector<uint32_t>{}, 0, TxnId(0));
+  if (pool_ && loading_ && !pool_->adopt_found(hold)) return impossible(r, "another record has that slab");
+  if (pool_ && !loading_) pool_->adopt(hold);
+  table_slabs_.push_back(std::move(hold));
+  return {};
 }
 
 void HotState::rest_if_idle(ContainerId id) {
@@ -149,7 +160,11 @@ Result<> HotState::on(const TruncateRecord& r) {
   Txn* t = txn(r.txn);
   if (t == nullptr) return impossible(r, "that transaction is not open");
   if (is_cut_off(r.txn, r.record)) return {};
-  containers_.at(t->container).index.truncate(r.txn, r.size);
+  Container& c = containers_.at(t->container);
+  c.index.truncate(r.txn, r.size);
+  for (Table& table : c.tables) {
+    if (table.record.txn == r.txn) table.cut(r.size);
+  }
   t->last_record = std::max(t->last_record, r.record);
   return {};
 }
@@ -170,6 +185,7 @@ Result<> HotState::on(const CommitRecord& r) {
     const CommitInfo expected = next_commit(r.txn);
     if (expected.epoch != r.epoch || expected.size != r.size)
       return impossible(r, "it was not the next epoch, or of another size");
+    commit_tables(c, r);
     c.index.commit(r.txn, r.epoch);
     c.committed = r.epoch;
     txns_.erase(r.txn);
@@ -180,6 +196,16 @@ Result<> HotState::on(const CommitRecord& r) {
   }
   if (!r.remembered) rest_if_idle(r.container);
   return {};
+}
+
+void HotState::commit_tables(Container& c, const CommitRecord& r) {
+  const std::optional<Length> cut = c.index.layer(r.txn).cut;
+  for (Table& table : c.tables) {
+    if (!table.record.txn && cut) table.cut(*cut);
+    if (table.record.txn != r.txn) continue;
+    table.record.txn.reset();
+    table.record.epoch = r.epoch;
+  }
 }
 
 Result<> HotState::on(const AbortRecord& r) {
@@ -196,10 +222,51 @@ Result<> HotState::on(const PlacedRecord& r) {
   const auto found = containers_.find(r.container);
   if (found == containers_.end()) return impossible(r, "that container was never introduced");
   if (r.txn && !found->second.index.is_open(*r.txn)) return impossible(r, "that transaction is not open");
-  for (const StripePart& p : r.parts) {
+  move_parts(found->second, r.txn, r.parts,
+             [&](StripeId stripe) { return keep_stripe(r.container, stripe); });
+  return {};
+}
+
+template <class Keep>
+void HotState::move_parts(Container& c, std::optional<TxnId> txn, const std::vector<StripePart>& parts,
+                          Keep&& keep) {
+  std::shared_ptr<Keeper> keeper;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StripePart& p = parts[i];
+    if (i == 0 || p.stripe != parts[i - 1].stripe) keeper = keep(p.stripe);
     const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
-    found->second.index.move(r.txn, p.extent, p.record, place, keep_stripe(r.container, p.stripe));
+    c.index.move(txn, p.extent, p.record, place, keeper);
   }
+}
+
+Result<> HotState::on(const TableRecord& r) {
+  const auto found = containers_.find(r.container);
+  if (found == containers_.end()) return impossible(r, "that container was never introduced");
+  Container& c = found->second;
+  const bool waiting = c.published.epoch < r.epoch && r.epoch <= c.committed;
+  if (r.txn ? !c.index.is_open(*r.txn) || r.epoch != Epoch(0) : !waiting || !r.in_checkpoint)
+    return impossible(r, "it has no such owner");
+  if (auto ok = keep_table(r); !ok) return ok;
+  // A part whose write was cut off is none: then the table says too much, and the log names the others.
+  const bool says_all = r.in_checkpoint || std::ranges::none_of(r.parts, [&](const StripePart& p) {
+                          return is_cut_off(*r.txn, p.record);
+                        });
+  const auto keeper = keep_stripe(r.container, r.stripe, says_all);
+  if (!r.in_checkpoint) move_parts(c, r.txn, r.parts, [&](StripeId) { return keeper; });
+  if (r.in_checkpoint) {
+    for (const StripePart& p : r.parts) {
+      const Offset end = r.cut ? std::min(p.extent.end, Offset(r.cut->value)) : p.extent.end;
+      if (end <= p.extent.begin) continue;
+      const StagedPlace place{StagedPlace::Tier::kStripe, r.stripe.value, p.stripe_offset, p.record};
+      c.index.restore_piece(r.txn, {p.extent.begin, end}, {place, r.epoch, keeper});
+    }
+  }
+  std::erase_if(c.tables, [](const Table& table) { return table.parts.expired(); });
+  if (!says_all) return {};
+  TableRecord record = r;
+  record.parts.clear();
+  record.in_checkpoint = true;
+  c.tables.push_back({std::move(record), keeper});
   return {};
 }
 
@@ -253,9 +320,12 @@ Result<> HotState::on(const StripeRecord& r) {
   const bool waiting = c.published.epoch < r.epoch && r.epoch <= c.committed;
   if (r.txn ? !c.index.is_open(*r.txn) || r.epoch != Epoch(0) : !waiting)
     return impossible(r, "it has no such owner");
-  for (const StripePart& p : r.parts) {
+  std::shared_ptr<Keeper> keeper;
+  for (size_t i = 0; i < r.parts.size(); ++i) {
+    const StripePart& p = r.parts[i];
+    if (i == 0 || p.stripe != r.parts[i - 1].stripe) keeper = keep_stripe(r.container, p.stripe);
     const StagedPlace place{StagedPlace::Tier::kStripe, p.stripe.value, p.stripe_offset, p.record};
-    found->second.index.restore_piece(r.txn, p.extent, {place, r.epoch, keep_stripe(r.container, p.stripe)});
+    found->second.index.restore_piece(r.txn, p.extent, {place, r.epoch, keeper});
   }
   return {};
 }
@@ -284,6 +354,7 @@ class Gatherer {
     std::map<Epoch, StripeRecord> stripes;
     pieces.for_each([&](Extent extent, const StagedPiece& piece) {
       if (piece.place.tier == StagedPlace::Tier::kHot) return hot(extent, piece);
+      if (static_cast<const Keeper*>(piece.keep.get())->in_table()) return;
       auto& record =
           stripes.try_emplace(piece.epoch, StripeRecord{container_, txn, piece.epoch, {}}).first->second;
       record.parts.push_back({extent, piece.place.record, StripeId(piece.place.where), piece.place.offset});
@@ -309,6 +380,42 @@ class Gatherer {
 
 }  // namespace
 
+// Those of later epochs lie over those of earlier ones; within one they came in their order.
+void HotState::append_tables(const Container& c, std::vector<LogRecord>& records) {
+  std::vector<const TableRecord*> tables;
+  for (const Table& table : c.tables) {
+    if (!table.parts.expired()) tables.push_back(&table.record);
+  }
+  std::ranges::stable_sort(tables, {}, &TableRecord::epoch);
+  for (const TableRecord* table : tables) records.push_back(*table);
+}
+
+std::set<uint64_t> HotState::live_tables() const {
+  std::set<uint64_t> live;
+  for (const auto& [id, c] : containers_) {
+    for (const Table& table : c.tables) {
+      if (!table.parts.expired()) live.insert(table.record.slab.offset);
+    }
+  }
+  return live;
+}
+
+void HotState::log_rewritten() {
+  if (table_slabs_.empty()) return;
+  std::erase_if(table_slabs_,
+                [live = live_tables()](const auto& hold) { return !live.contains(hold->slab.offset); });
+}
+
+uint64_t HotState::spare_table_bytes() const {
+  if (table_slabs_.empty()) return 0;
+  const std::set<uint64_t> live = live_tables();
+  uint64_t bytes = 0;
+  for (const auto& hold : table_slabs_) {
+    if (!live.contains(hold->slab.offset)) bytes += SlabAllocator::footprint(hold->slab.length);
+  }
+  return bytes;
+}
+
 std::vector<LogRecord> HotState::live_records() const {
   std::vector<LogRecord> records(lost_.begin(), lost_.end());
   for (const auto& [id, c] : containers_) {
@@ -321,6 +428,7 @@ std::vector<LogRecord> HotState::live_records() const {
     const StageLayer& layer = containers_.at(t.container).index.layer(id);
     records.push_back(BeginRecord{id, t.container, t.session, t.last_record, layer.cut, layer.floor});
   }
+  for (const auto& [id, c] : containers_) append_tables(c, records);
   std::map<uint64_t, WriteRecord> writes;
   for (const auto& [id, c] : containers_) {
     Gatherer gather(id, writes, records);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/result.h"
@@ -31,11 +33,19 @@ class HotState {
     std::vector<Dirty> dirty;                    // slabs not persisted yet, by record
     std::vector<std::shared_ptr<Hold>> retired;  // what its own later records replaced, see Retired
   };
+  // Parts of a stripe that the log knows by their table.
+  struct Table {
+    TableRecord record;           // without its parts, as a checkpoint has it
+    std::weak_ptr<Keeper> parts;  // expired: none of them is seen any more
+
+    void cut(Length at) { record.cut = record.cut ? std::min(*record.cut, at) : at; }
+  };
   struct Container {
     StageIndex index;
     CommitInfo published;               // the version below the index
     Epoch committed;                    // the newest
     std::vector<CommitRecord> commits;  // the answers given for epochs that are not published, by epoch
+    std::vector<Table> tables;  // of one epoch, or transaction, in the order in which they were placed
   };
 
   // Without a pool: for replaying a log, holds give nothing back. With one: `loading` a checkpoint, whose
@@ -54,8 +64,12 @@ class HotState {
   // before.
   Result<> apply(const LogRecord& record);
 
-  // Records that lead from nothing to this state.
+  // Records that lead from nothing to this state; tables without their parts.
   std::vector<LogRecord> live_records() const;
+  // The log is nothing but live_records() now: slabs of other tables are free.
+  void log_rewritten();
+  // Bytes of the slabs that log_rewritten() would free.
+  uint64_t spare_table_bytes() const;
 
   const Txn* txn(TxnId id) const;
   Txn* txn(TxnId id);
@@ -91,12 +105,21 @@ class HotState {
   Result<> on(const ContainerRecord& r);
   Result<> on(const StripeRecord& r);
   Result<> on(const LostRecord& r);
+  Result<> on(const TableRecord& r);
 
   bool is_cut_off(TxnId txn, uint64_t record) const;
   // Numbers of writes and truncations grow along the log.
   bool next_number(uint64_t record);
   Result<std::shared_ptr<Keeper>> keep_slab(const WriteRecord& r);
-  std::shared_ptr<Keeper> keep_stripe(ContainerId container, StripeId stripe);
+  std::shared_ptr<Keeper> keep_stripe(ContainerId container, StripeId stripe, bool in_table = false);
+  Result<> keep_table(const TableRecord& r);
+  template <class Keep>
+  static void move_parts(Container& c, std::optional<TxnId> txn, const std::vector<StripePart>& parts,
+                         Keep&& keep);
+  // The transaction's tables become the epoch's; before its layer does.
+  static void commit_tables(Container& c, const CommitRecord& r);
+  std::set<uint64_t> live_tables() const;  // by where their slabs begin
+  static void append_tables(const Container& c, std::vector<LogRecord>& records);
   // A container with nothing left in it is forgotten, but for what is published of it.
   void rest_if_idle(ContainerId id);
 
@@ -110,6 +133,8 @@ class HotState {
   std::map<TxnId, Txn> txns_;
   std::map<TxnId, CommitInfo> remembered_;
   std::vector<LostRecord> lost_;
+  // Of every table that the log names, whether anything of it is seen or not: recovery reads them all.
+  std::vector<std::shared_ptr<SlabHold>> table_slabs_;
   std::map<TxnId, uint64_t> cut_off_;
 };
 

@@ -89,11 +89,12 @@ Result<> StagedHotTier::checkpoint() {
   std::vector<std::shared_ptr<Hold>> free_now;
   const std::lock_guard lock(state_mutex_);
   for (const auto& [id, txn] : state_->txns()) std::exchange(state_->txn(id)->retired, {}).swap(free_now);
+  state_->log_rewritten();
   return {};
 }
 
 Result<> StagedHotTier::make_room(size_t bytes, Room room) {
-  log_full_ = false;
+  if (room == Room::kGrowing) log_full_ = false;
   if (log_.admits(bytes, room)) return {};
   if (!log_.ever_admits(bytes, room)) {
     return fail(
@@ -107,7 +108,7 @@ Result<> StagedHotTier::make_room(size_t bytes, Room room) {
     if (auto ok = checkpoint(); !ok) return ok;
   }
   if (log_.admits(bytes, room)) return {};
-  log_full_ = true;
+  log_full_ = log_full_ || room == Room::kGrowing;
   Error error(
       ErrorCode::kNoSpace,
       fmt::format(
@@ -216,9 +217,16 @@ Result<Slab> StagedHotTier::reserve(Length length) {
   if (auto slab = allocate(length)) return *slab;
   // Bytes that open transactions overwrote are only free when what overwrote them is durable.
   bool reclaimable = false;
+  bool spare_tables = false;
   {
     const std::lock_guard lock(state_mutex_);
     for (const auto& [id, txn] : state_->txns()) reclaimable = reclaimable || !txn.retired.empty();
+    spare_tables = state_->spare_table_bytes() > 0;
+  }
+  if (spare_tables) {
+    const std::lock_guard log_lock(log_mutex_);
+    if (auto ok = checkpoint(); !ok) return fail(ok.error());
+    if (auto slab = allocate(length)) return *slab;
   }
   if (reclaimable) {
     if (auto ok = persist(); !ok) return fail(ok.error());
@@ -616,7 +624,8 @@ Result<> StagedHotTier::verify(const DrainWork::Piece& piece) {
 Usage StagedHotTier::usage() {
   const std::lock_guard lock(state_mutex_);
   const uint64_t clean = clean_.spare_bytes();
-  return {pool_->capacity_bytes(),  pool_->used_bytes() - clean, clean, state_->live_bytes(), log_full_,
+  const uint64_t used = pool_->used_bytes() - clean - state_->spare_table_bytes();
+  return {pool_->capacity_bytes(),  used, clean, state_->live_bytes(), log_full_ && !may_have_shrunk_,
           pool_->has_dead_stripes()};
 }
 

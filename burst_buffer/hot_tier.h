@@ -143,6 +143,9 @@ class HotTier {
     std::function<void(ContainerId)> on_change = nullptr;
     // Drained pieces of at least this length stay for readers until their room is wanted.
     uint64_t least_clean_bytes = 4096;
+    // Parts of an open transaction in one stripe: more of them are one table in the data area, not in the
+    // log.
+    size_t most_parts_in_log = 64;
   };
 
   // Creates or recovers; with a null `domain` the PMDK pool file options.path is opened. After a crash:

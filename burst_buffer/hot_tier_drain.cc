@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/assert.h"
+#include "base/checksum.h"
+#include "burst_buffer/part_table.h"
 #include "burst_buffer/staged_hot_tier.h"
 
 // The side of the hot tier that the drain sees.
@@ -79,10 +82,12 @@ std::vector<PlacedRecord> StagedHotTier::placed_records(ContainerId container,
     const bool open = c->index.is_open(hold->txn);
     const auto owner = open ? std::optional(hold->txn) : std::nullopt;
     for (const Extent part : c->index.hot_parts(owner, piece.extent, hold->record)) {
-      if (records.empty() || records.back().txn != owner ||
-          records.back().parts.size() == kMaxPartsPerRecord) {
-        records.push_back({container, owner, {}});
-      }
+      // A table is of one stripe.
+      const bool another = records.empty() || records.back().txn != owner ||
+                           (owner ? records.back().parts.back().stripe != piece.stripe ||
+                                        records.back().parts.size() == kMaxTableParts
+                                  : records.back().parts.size() == kMaxPartsPerRecord);
+      if (another) records.push_back({container, owner, {}});
       const uint64_t offset = piece.stripe_offset + (part.begin - piece.extent.begin).value;
       records.back().parts.push_back({part, hold->record, piece.stripe, offset});
     }
@@ -102,30 +107,76 @@ Result<> StagedHotTier::persist_placed(std::span<const PlacedRecord> records) {
   return persist_log();
 }
 
+Result<std::optional<TableRecord>> StagedHotTier::make_table(const PlacedRecord& placed) {
+  const std::vector<std::byte> table = encode_part_table(placed.parts);
+  const auto slab = allocate(Length(table.size()));
+  if (!slab) return std::optional<TableRecord>();
+  const auto bytes = pool_->bytes(*slab);
+  std::memcpy(bytes.data(), table.data(), table.size());
+  if (auto ok = domain_->persist(bytes.data(), bytes.size()); !ok) return fail(broken(ok.error()));
+  return std::optional(TableRecord{placed.container,
+                                   placed.txn,
+                                   Epoch(0),
+                                   placed.parts.front().stripe,
+                                   *slab,
+                                   crc32c(bytes),
+                                   static_cast<uint32_t>(placed.parts.size()),
+                                   false,
+                                   {},
+                                   placed.parts});
+}
+
+Result<> StagedHotTier::append_placed(const LogRecord& record, Replaced& replaced) {
+  if (auto ok = make_room(encoded_bytes(record), Room::kPlacing); !ok) return ok;
+  log_.append(record);
+  const std::lock_guard lock(state_mutex_);
+  keep_clean(record);
+  const auto applied = state_->apply(record);
+  SLUICE_ASSERT(applied);
+  auto& retired = state_->retired().holds;
+  replaced.insert(replaced.end(), std::make_move_iterator(retired.begin()),
+                  std::make_move_iterator(retired.end()));
+  retired.clear();
+  return {};
+}
+
+Result<> StagedHotTier::append_placed(const PlacedRecord& placed, Replaced& replaced,
+                                      std::map<StripeId, Need>& needed) {
+  if (placed.txn && placed.parts.size() > options_.most_parts_in_log) {
+    auto table = make_table(placed);
+    if (!table) return fail(table.error());
+    if (*table) {
+      const Slab slab = (*table)->slab;
+      const auto ok = append_placed(LogRecord(std::move(**table)), replaced);
+      if (ok) needed[placed.parts.front().stripe] = Need::kByRecord;
+      if (!ok) pool_->free(slab);
+      return ok;
+    }
+  }
+  for (size_t first = 0; first < placed.parts.size(); first += kMaxPartsPerRecord) {
+    const auto begin = placed.parts.begin() + static_cast<ptrdiff_t>(first);
+    const size_t count = std::min(kMaxPartsPerRecord, placed.parts.size() - first);
+    const PlacedRecord record{placed.container, placed.txn, {begin, begin + static_cast<ptrdiff_t>(count)}};
+    if (auto ok = append_placed(LogRecord(record), replaced); !ok) return ok;
+    for (const StripePart& part : record.parts) {
+      needed[part.stripe] = Need::kByRecord;
+      if (!record.txn) pool_->offered(part.stripe);
+    }
+  }
+  return {};
+}
+
 Result<std::vector<StripeId>> StagedHotTier::placed(ContainerId container,
                                                     std::span<const PlacedPiece> pieces) {
   const std::lock_guard log_lock(log_mutex_);
   if (auto ok = admit(); !ok) return fail(ok.error());
   std::map<StripeId, Need> needed;
   const std::vector<PlacedRecord> records = placed_records(container, pieces, needed);
-  std::vector<std::shared_ptr<Hold>> replaced;  // not free before the records are durable
+  Replaced replaced;
   for (const PlacedRecord& record : records) {
-    if (auto ok = make_room(encoded_bytes(record), Room::kPlacing); !ok) {
-      if (&record == &records.front() || ok.error().code != ErrorCode::kNoSpace) return fail(ok.error());
+    if (auto ok = append_placed(record, replaced, needed); !ok) {
+      if (replaced.empty() || ok.error().code != ErrorCode::kNoSpace) return fail(ok.error());
       break;  // the rest stays hot
-    }
-    log_.append(record);
-    const std::lock_guard lock(state_mutex_);
-    keep_clean(record);
-    const auto applied = state_->apply(record);
-    SLUICE_ASSERT(applied);
-    auto& retired = state_->retired().holds;
-    replaced.insert(replaced.end(), std::make_move_iterator(retired.begin()),
-                    std::make_move_iterator(retired.end()));
-    retired.clear();
-    for (const StripePart& part : record.parts) {
-      needed[part.stripe] = Need::kByRecord;
-      if (!record.txn) pool_->offered(part.stripe);
     }
   }
   if (!records.empty()) {

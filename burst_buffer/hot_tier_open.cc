@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "burst_buffer/hot_recovery.h"
+#include "burst_buffer/part_table.h"
 #include "burst_buffer/pmem/pmem_domain.h"
 #include "burst_buffer/staged_hot_tier.h"
 
@@ -69,6 +70,12 @@ Result<std::unique_ptr<HotTier>> HotTier::open(Options options, std::shared_ptr<
     const LostRecord lost{last_record + 1, first_number_after(*contents)};
     if (auto ok = (*replayed)->apply(lost); !ok) return fail_with_context(object, ok.error());
     live = (*replayed)->live_records();
+    const auto data = domain->memory().subspan(contents->layout.data_offset, contents->layout.data_bytes);
+    for (LogRecord& record : live) {
+      auto* table = std::get_if<TableRecord>(&record);
+      if (table == nullptr) continue;
+      if (auto ok = read_part_table(*table, data); !ok) return fail_with_context(object, ok.error());
+    }
   }
   auto log = contents ? Result<StagingLog>(StagingLog(*domain, *contents)) : StagingLog::format(*domain);
   if (!log) return fail_with_context(object, log.error());

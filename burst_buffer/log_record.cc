@@ -26,11 +26,13 @@ enum class Type : uint16_t {
   kContainer = 9,
   kStripe = 10,
   kLost = 11,
+  kTable = 12,
 };
 
 constexpr uint16_t kRecordMagic = 0x51CE;
 constexpr uint64_t kNone = UINT64_MAX;
 constexpr uint32_t kRemembered = 1;
+constexpr uint32_t kInCheckpoint = 1;
 
 struct HeaderFormat {
   uint32_t crc32c;  // of the bytes [4, length)
@@ -113,6 +115,12 @@ struct LostFormat {
   uint64_t first, end;
 };
 static_assert(sizeof(LostFormat) == 16);
+
+struct TableFormat {
+  uint64_t container, txn, epoch, stripe, cut, slab_offset, slab_length;
+  uint32_t crc32c, parts, flags, reserved;
+};
+static_assert(sizeof(TableFormat) == 72);
 
 constexpr size_t padded(size_t bytes) {
   return (bytes + kRecordAlignBytes - 1) / kRecordAlignBytes * kRecordAlignBytes;
@@ -197,6 +205,12 @@ class Writer {
   Type operator()(const LostRecord& r) {
     put(LostFormat{r.first, r.end});
     return Type::kLost;
+  }
+  Type operator()(const TableRecord& r) {
+    put(TableFormat{r.container.value, or_none(r.txn), r.epoch.value, r.stripe.value, or_none(r.cut),
+                    r.slab.offset, r.slab.length.value, r.crc32c, r.count,
+                    r.in_checkpoint ? kInCheckpoint : 0, 0});
+    return Type::kTable;
   }
 
  private:
@@ -372,6 +386,27 @@ Result<LogRecord> read_lost(Reader& in) {
   return LogRecord(LostRecord{f.first, f.end});
 }
 
+Result<LogRecord> read_table(Reader& in) {
+  const auto f = in.get<TableFormat>();
+  if (!in.finished()) return malformed("length");
+  if (!is_count(f.epoch) || f.flags > kInCheckpoint || (f.cut != kNone && !is_size(f.cut)))
+    return malformed("epoch, flags or cut");
+  if (f.slab_length == 0 || !is_size(f.slab_length) || !is_size(f.slab_offset) || f.parts == 0)
+    return malformed("table");
+  TableRecord record{ContainerId(f.container),
+                     txn_of(f.txn),
+                     Epoch(f.epoch),
+                     StripeId(f.stripe),
+                     Slab{f.slab_offset, Length(f.slab_length)},
+                     f.crc32c,
+                     f.parts,
+                     (f.flags & kInCheckpoint) != 0,
+                     {},
+                     {}};
+  if (f.cut != kNone) record.cut = Length(f.cut);
+  return LogRecord(std::move(record));
+}
+
 Result<LogRecord> read_payload(Type type, Reader in) {
   switch (type) {
     case Type::kBegin:
@@ -392,6 +427,8 @@ Result<LogRecord> read_payload(Type type, Reader in) {
       return read_stripe(in);
     case Type::kLost:
       return read_lost(in);
+    case Type::kTable:
+      return read_table(in);
     case Type::kAbort:
     case Type::kForget: {
       const auto f = in.get<NumberFormat>();
@@ -421,6 +458,7 @@ struct Sizer {
     return sizeof(ContainerFormat) + r.cuts.size() * sizeof(CutFormat);
   }
   size_t operator()(const LostRecord&) const { return sizeof(LostFormat); }
+  size_t operator()(const TableRecord&) const { return sizeof(TableFormat); }
   size_t operator()(const StripeRecord& r) const {
     return sizeof(StripeFormat) + r.parts.size() * sizeof(StripePartFormat);
   }
@@ -474,6 +512,13 @@ struct Describer {
   }
   std::string operator()(const LostRecord& r) const {
     return fmt::format("lost numbers [{}, {})", r.first, r.end);
+  }
+  std::string operator()(const TableRecord& r) const {
+    auto line = fmt::format("{}table container {}{} epoch {} stripe {} parts {} in slab {}+{} crc {:08x}",
+                            r.in_checkpoint ? "" : "placed ", r.container.value, owner(r.txn), r.epoch.value,
+                            r.stripe.value, r.count, r.slab.offset, r.slab.length.value, r.crc32c);
+    if (r.cut) line += fmt::format(" cut {}", r.cut->value);
+    return line;
   }
   std::string operator()(const StripeRecord& r) const {
     return fmt::format("stripe parts container {}{} epoch {}", r.container.value, owner(r.txn),

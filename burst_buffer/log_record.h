@@ -78,6 +78,23 @@ struct PlacedRecord {
   std::vector<StripePart> parts;
 };
 
+// As PlacedRecord or, in checkpoints, as StripeRecord, for the many parts of one stripe: they are a table in
+// a slab (part_table.h).
+struct TableRecord {
+  ContainerId container;
+  std::optional<TxnId> txn;  // none: committed, as `epoch`
+  Epoch epoch;
+  StripeId stripe;
+  Slab slab;  // the table's bytes
+  uint32_t crc32c = 0;
+  uint32_t count = 0;  // of the parts
+  bool in_checkpoint = false;
+  // In checkpoints: what lies at and beyond it is gone. Parts may be hidden there by those of later tables
+  // and by what other records say.
+  std::optional<Length> cut;
+  std::vector<StripePart> parts;  // not in the record
+};
+
 struct DrainedRecord {
   ContainerId container;
   CommitInfo published;
@@ -115,7 +132,7 @@ struct LostRecord {
 
 using LogRecord =
     std::variant<BeginRecord, WriteRecord, TruncateRecord, CommitRecord, AbortRecord, PlacedRecord,
-                 DrainedRecord, ForgetRecord, ContainerRecord, StripeRecord, LostRecord>;
+                 DrainedRecord, ForgetRecord, ContainerRecord, StripeRecord, LostRecord, TableRecord>;
 
 // What every record carries besides.
 struct RecordStamp {
@@ -140,7 +157,7 @@ struct DecodedRecord {
 
 // The record at the start of `bytes`, which are hostile: kCorrupt when they hold none, or not all of it.
 // Nothing that a record says is trusted further than its checksum and its own shape (lengths, counts, valid
-// extents).
+// extents). The parts of a table are for read_part_table().
 Result<DecodedRecord> decode_record(std::span<const std::byte> bytes);
 
 // One line for a reader of a dump.

@@ -80,7 +80,9 @@ class Keeper {
     retired_->live_bytes += bytes_;
     retired_->live_records.insert(record_);
   }
-  Keeper(std::shared_ptr<StripeHold> hold, Retired& retired) : hold_(std::move(hold)), retired_(&retired) {}
+  // `in_table`: the pieces are parts of one table.
+  Keeper(std::shared_ptr<StripeHold> hold, Retired& retired, bool in_table)
+      : hold_(std::move(hold)), retired_(&retired), in_table_(in_table) {}
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
   ~Keeper() {
@@ -89,12 +91,14 @@ class Keeper {
     retired_->holds.push_back(std::move(hold_));
   }
   const std::shared_ptr<Hold>& hold() const { return hold_; }
+  bool in_table() const { return in_table_; }
 
  private:
   uint64_t bytes_ = 0;
   uint64_t record_ = 0;  // 0 belongs to no record
   std::shared_ptr<Hold> hold_;
   Retired* retired_;
+  bool in_table_ = false;
 };
 
 // The data area: its free space and its holds. Thread-safe; lives until the last hold is gone, and keeps the

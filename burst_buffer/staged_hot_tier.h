@@ -113,6 +113,11 @@ class StagedHotTier final : public HotTier {
   Result<CommitInfo> commit_locked(TxnId txn);
   Result<> persist_placed(std::span<const PlacedRecord> records);
   enum class Need { kNone, kByPublication, kByRecord };
+  using Replaced = std::vector<std::shared_ptr<Hold>>;  // not free before what replaced it is durable
+  Result<> append_placed(const PlacedRecord& placed, Replaced& replaced, std::map<StripeId, Need>& needed);
+  Result<> append_placed(const LogRecord& record, Replaced& replaced);
+  // A table of the parts; nothing when there is no slab for it.
+  Result<std::optional<TableRecord>> make_table(const PlacedRecord& placed);
   // What of these pieces is still there to be recorded; and which of their stripes the publication of this
   // round may name, whatever is recorded.
   std::vector<PlacedRecord> placed_records(ContainerId container, std::span<const PlacedPiece> pieces,
@@ -144,7 +149,7 @@ class StagedHotTier final : public HotTier {
   std::optional<Error> broken_;                   // state_mutex_
   StagingLog log_;                                // log_mutex_
   std::vector<std::shared_ptr<Hold>> lost_;       // what a failed flush keeps from being free; log_mutex_
-  bool may_have_shrunk_ = true;                   // since the last checkpoint; log_mutex_
+  std::atomic<bool> may_have_shrunk_{true};       // since the last checkpoint; changed under log_mutex_
   std::atomic<uint64_t> last_record_;
   std::atomic<bool> log_full_{false};
 };

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
+#include "burst_buffer/part_table.h"
 #include "burst_buffer/slab_allocator.h"
 
 namespace sluice::burst_buffer {
@@ -15,7 +16,8 @@ namespace {
 
 constexpr uint64_t kPoolMagic = 0x544F484543554C53;  // "SLUCEHOT" in memory order
 constexpr uint64_t kHalfMagic = 0x474F4C4543554C53;  // "SLUCELOG"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;                     // 1 had no tables
+constexpr uint32_t kHalfVersion = 1;
 
 constexpr uint64_t kHeadBytes = 4096;
 constexpr uint64_t kMinHalfBytes = 16 * 1024;
@@ -58,6 +60,16 @@ template <class H>
 uint32_t header_crc(const H& header) {
   static_assert(offsetof(H, crc32c) == sizeof(H) - sizeof(uint32_t));
   return crc32c(std::as_bytes(std::span(&header, 1)).first(offsetof(H, crc32c)));
+}
+
+// A head of version 1 becomes one of version 2 in place: a crash may leave the version of the one and the
+// checksum of the other.
+bool is_head(const PoolHeader& header) {
+  if (header.magic != kPoolMagic) return false;
+  if (header.crc32c == header_crc(header)) return true;
+  PoolHeader other = header;
+  other.version = header.version == 1 ? kVersion : 1;
+  return header.version - 1 <= kVersion - 1 && header.crc32c == header_crc(other);
 }
 
 uint64_t word_of(uint32_t value) {
@@ -107,7 +119,7 @@ Result<HalfHeader> read_half_header(std::span<const std::byte> half, uint32_t ge
   HalfHeader header;
   std::memcpy(&header, half.data(), sizeof(header));
   const bool good = header.magic == kHalfMagic && header.crc32c == header_crc(header) &&
-                    header.version == kVersion && header.generation == generation &&
+                    header.version == kHalfVersion && header.generation == generation &&
                     header.checkpoint_bytes >= sizeof(HalfHeader) && header.checkpoint_bytes <= half.size() &&
                     header.first_sequence <= kMaxFileBytes &&
                     header.checkpoint_records <= half.size() / kRecordHeaderBytes;
@@ -189,10 +201,10 @@ Result<std::optional<LogContents>> read_staging_log(std::span<const std::byte> m
   std::memcpy(&header, memory.data(), sizeof(header));
   const bool blank = all_zero(memory.first(kStartedWord + sizeof(uint64_t)));
   if (blank && !any_half_header(memory, *layout)) return std::optional<LogContents>();
-  const bool ours = header.magic == kPoolMagic && header.crc32c == header_crc(header);
-  if (ours && header.version != kVersion) {
+  const bool ours = is_head(header);
+  if (ours && (header.version == 0 || header.version > kVersion)) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("the staging log has format version {}, this program knows version {}",
+                fmt::format("the staging log has format version {}, this program knows versions up to {}",
                             header.version, kVersion));
   }
   const bool same_layout = header.head_bytes == kHeadBytes && header.pool_bytes == layout->pool_bytes &&
@@ -217,6 +229,12 @@ Result<std::optional<LogContents>> read_staging_log(std::span<const std::byte> m
   auto read =
       read_half(memory.subspan(layout->half_offset(contents.half), layout->half_bytes), std::move(contents));
   if (!read) return fail(read.error());
+  const auto data = memory.subspan(layout->data_offset, layout->data_bytes);
+  for (DecodedRecord& record : read->records) {
+    auto* table = std::get_if<TableRecord>(&record.record);
+    if (table == nullptr) continue;
+    if (auto ok = read_part_table(*table, data); !ok) return fail(ok.error());
+  }
   return std::optional(std::move(*read));
 }
 
@@ -241,22 +259,39 @@ std::string dump_staging_log(std::span<const std::byte> memory) {
   return text;
 }
 
-Result<StagingLog> StagingLog::format(PersistDomain& domain) {
-  const auto layout = LogLayout::of(domain.memory().size());
-  if (!layout) return fail(layout.error());
-  std::byte* head = domain.memory().data();
+namespace {
+
+PoolHeader head_of(const LogLayout& layout) {
   PoolHeader header{kPoolMagic,
                     kVersion,
                     kHeadBytes,
-                    layout->pool_bytes,
-                    layout->half_bytes,
-                    layout->data_offset,
-                    layout->data_bytes,
+                    layout.pool_bytes,
+                    layout.half_bytes,
+                    layout.data_offset,
+                    layout.data_bytes,
                     kGranuleBytes,
                     {},
                     0};
   header.crc32c = header_crc(header);
+  return header;
+}
+
+}  // namespace
+
+Result<> StagingLog::renew_head() {
+  std::byte* head = domain_->memory().data();
+  const PoolHeader header = head_of(layout_);
+  if (std::memcmp(head, &header, sizeof(header)) == 0) return {};
+  std::memcpy(head, &header, sizeof(header));
+  return domain_->persist(head, sizeof(header));
+}
+
+Result<StagingLog> StagingLog::format(PersistDomain& domain) {
+  const auto layout = LogLayout::of(domain.memory().size());
+  if (!layout) return fail(layout.error());
+  std::byte* head = domain.memory().data();
   std::memset(head, 0, kHeadBytes);
+  const PoolHeader header = head_of(*layout);
   std::memcpy(head, &header, sizeof(header));
   if (auto ok = domain.persist(head, kHeadBytes); !ok) return fail(ok.error());
   StagingLog log(domain, *layout);
@@ -343,6 +378,7 @@ Result<> StagingLog::checkpoint(std::span<const LogRecord> live) {
   const uint64_t bytes = checkpoint_bytes(live);
   SLUICE_ASSERT(bytes <= layout_.half_bytes);
   SLUICE_ASSERT(started_ < kMaxGeneration);
+  if (auto ok = renew_head(); !ok) return ok;
   // A generation is never begun twice, so no record of an attempt that a crash ended can pass for one of this
   // attempt.
   const uint32_t generation = ++started_;
@@ -350,7 +386,7 @@ Result<> StagingLog::checkpoint(std::span<const LogRecord> live) {
 
   const uint32_t half = 1 - half_;
   std::byte* memory = half_memory(half);
-  HalfHeader header{kHalfMagic, kVersion, generation, next_sequence_, live.size(), bytes, {}, 0};
+  HalfHeader header{kHalfMagic, kHalfVersion, generation, next_sequence_, live.size(), bytes, {}, 0};
   header.crc32c = header_crc(header);
   std::memcpy(memory, &header, sizeof(header));
   uint64_t at = sizeof(header);

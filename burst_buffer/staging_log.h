@@ -103,6 +103,8 @@ class StagingLog {
 
   std::byte* half_memory(uint32_t half) const;
   Result<> store_word(size_t offset, uint32_t value);
+  // A pool of an earlier format version becomes one of this.
+  Result<> renew_head();
 
   PersistDomain* domain_;
   LogLayout layout_;

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
 #include "base/rng.h"
 #include "burst_buffer/hot_recovery.h"
+#include "burst_buffer/part_table.h"
 #include "burst_buffer/sim_domain.h"
 
 namespace sluice::burst_buffer {
@@ -44,6 +46,9 @@ std::vector<LogRecord> one_of_each() {
                       {{Epoch(2), Length(4)}, {Epoch(3), Length(5)}}},
       LostRecord{40, 50},
       StripeRecord{ContainerId(2), std::nullopt, Epoch(3), {{extent, 9, StripeId(11), 12}}},
+      TableRecord{ContainerId(2), TxnId(1), Epoch(0), StripeId(11), {512, Length(9)}, 5, 70, false, {}, {}},
+      TableRecord{
+          ContainerId(2), std::nullopt, Epoch(3), StripeId(11), {512, Length(9)}, 5, 70, true, Length(6), {}},
   };
 }
 
@@ -100,11 +105,11 @@ TEST(StagingLog, the_examples_of_the_format_are_what_is_written) {
   SimDomain domain(kMinPoolBytes);
   ASSERT_TRUE(StagingLog::format(domain));
   EXPECT_EQ(hex(domain.memory().first(80)),
-            "534c554345484f540100000000100000"
+            "534c554345484f540200000000100000"
             "00000200000000000040000000000000"
             "00900000000000000070010000000000"
             "0002000000000000"
-            "0000000077dd30b8"
+            "0000000078b66f51"
             "02000000466800f7010000007fe12295");
   const std::string text = "sluice-log";
   std::vector<std::byte> record;
@@ -227,6 +232,38 @@ TEST(StagingLog, damage_of_heads_and_checkpoints_is_an_error) {
   EXPECT_FALSE(read_staging_log(domain.memory()));
 }
 
+TEST(StagingLog, the_example_of_a_table_in_the_format_is_what_is_written) {
+  std::vector<StripePart> parts;
+  for (uint64_t i = 0; i < 300; ++i)
+    parts.push_back({Extent::at(Offset(4096 + i * 8), Length(2)), 12, StripeId(42), i * 2});
+  parts.push_back({Extent::at(Offset(4000), Length(5)), 11, StripeId(42), 600});
+  EXPECT_EQ(hex(encode_part_table(parts)), "804002ac02061800f32605010100");
+}
+
+// A crash between the two words that differ leaves the one of the other version.
+TEST(StagingLog, a_pool_of_version_1_is_read_and_becomes_one_of_this_version) {
+  SimDomain domain(kPoolBytes);
+  auto log = StagingLog::format(domain);
+  ASSERT_TRUE(log);
+  const std::vector<std::byte> head(domain.memory().begin(), domain.memory().begin() + 64);
+  log->append(begin_record(5));
+  for (const bool old_version : {true, false}) {
+    for (const bool old_checksum : {true, false}) {
+      uint32_t version = 1;
+      std::memcpy(domain.memory().data() + 8, &version, 4);
+      const uint32_t sum = crc32c(domain.memory().first(60));
+      std::memcpy(domain.memory().data(), head.data(), 64);
+      if (old_version) std::memcpy(domain.memory().data() + 8, &version, 4);
+      if (old_checksum) std::memcpy(domain.memory().data() + 60, &sum, 4);
+      const LogContents contents = contents_of(domain);
+      ASSERT_EQ(contents.records.size(), 1u);
+      StagingLog next(domain, contents);
+      ASSERT_TRUE(next.checkpoint(std::vector<LogRecord>{begin_record(5)}));
+      EXPECT_TRUE(std::ranges::equal(domain.memory().first(64), head));
+    }
+  }
+}
+
 TEST(StagingLog, another_version_is_refused_in_words) {
   SimDomain domain(kPoolBytes);
   ASSERT_TRUE(StagingLog::format(domain));
@@ -279,12 +316,27 @@ TEST(StagingLog, the_dump_has_a_line_for_each_record) {
   EXPECT_EQ(dump_staging_log(domain.memory()), "the pool is not formatted\n");
   auto log = StagingLog::format(domain);
   ASSERT_TRUE(log);
-  for (const LogRecord& record : one_of_each()) log->append(record);
+  for (const LogRecord& record : one_of_each()) {
+    if (!std::holds_alternative<TableRecord>(record)) log->append(record);
+  }
+  const auto table = encode_part_table(std::vector<StripePart>{{{Offset(5), Offset(6)}, 9, StripeId(11), 0}});
+  std::ranges::copy(table, domain.memory().begin() + static_cast<ptrdiff_t>(log->layout().data_offset + 512));
+  log->append(TableRecord{ContainerId(2),
+                          TxnId(1),
+                          Epoch(0),
+                          StripeId(11),
+                          {512, Length(table.size())},
+                          crc32c(table),
+                          1,
+                          false,
+                          {},
+                          {}});
   const std::string text = dump_staging_log(domain.memory());
   for (const char* line :
        {"begin txn 1 container 2 session 3", "slab 512+10 [4096, 4106) at +0 crc deadbeef",
         "truncate txn 1 record 10 size 77", "commit txn 1 container 2 epoch 3 size 99", "abort txn 6",
-        "in stripe 11+12", "drained container 2 epoch 3", "forget container 2", "cut 5 at epoch 3"}) {
+        "in stripe 11+12", "placed table container 2 txn 1 epoch 0 stripe 11 parts 1 in slab 512+5",
+        "drained container 2 epoch 3", "forget container 2", "cut 5 at epoch 3"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
