@@ -328,6 +328,33 @@ TEST_F(ServiceTest, a_transaction_larger_than_the_hot_tier_commits_whole) {
   for (uint64_t i = 0; i < kPieces; i += 7) EXPECT_EQ(get(*reader, i * data.size(), data.size()), data) << i;
 }
 
+TEST_F(ServiceTest, a_transaction_of_more_pieces_than_the_log_holds_commits_whole_and_fails_nobody) {
+  auto file = open("/pieces", creating());
+  auto other = open("/other", creating());
+  constexpr uint64_t kPieces = 1024;
+  constexpr uint64_t kCalls = 200;  // 4.9 MB of records through a log of 1.3 MiB
+  const auto data = pattern(kPieces, 11);
+  const client::ConstPiece from{data.data(), data.size()};
+  for (uint64_t call = 0; call < kCalls; ++call) {
+    std::vector<Extent> extents;
+    for (uint64_t i = 0; i < kPieces; ++i)
+      extents.push_back(Extent::at(Offset((call * kPieces + i) * 3), Length(1)));
+    const auto written = file->write(extents, {&from, 1});
+    ASSERT_TRUE(written) << call << ": " << written.error().message;
+    const auto also = put(*other, call, pattern(1, call));
+    ASSERT_TRUE(also) << call << ": " << also.error().message;
+  }
+  ASSERT_TRUE(file->close(true));
+  ASSERT_TRUE(other->close(true));
+  auto reader = open("/pieces", {});
+  const auto back = get(*reader, 0, kCalls * kPieces * 3 - 2);
+  ASSERT_EQ(back.size(), kCalls * kPieces * 3 - 2);
+  size_t wrong = 0;
+  for (size_t i = 0; i < back.size(); ++i)
+    wrong += back[i] != (i % 3 == 0 ? data[i / 3 % kPieces] : std::byte{0});
+  EXPECT_EQ(wrong, 0u);
+}
+
 TEST_F(ServiceTest, a_lost_target_costs_nothing_but_time) {
   const auto data = pattern(5 * kMiB, 10);
   auto file = open("/degraded", creating());
