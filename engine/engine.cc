@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <random>
 
 #include "base/log.h"
@@ -87,6 +88,8 @@ class EngineImpl final : public Engine {
 
   void on_disconnected(transport::PeerId peer, const Error& reason) override {
     log::debug("connection {} ended: {}", peer.value, reason.message);
+    const Session* session = context_.sessions.of_peer(peer);
+    if (session != nullptr && session->process) look_for_end(session->id, kFirstLookMs);
     context_.sessions.peer_lost(peer);  // the session's lease runs on: it may come back
     count_sessions();
   }
@@ -110,7 +113,8 @@ class EngineImpl final : public Engine {
     }
     if (session->in_progress.size() >= Sessions::kMaxInProgress)
       return refuse_peer(peer, "too many requests at once");
-    if (!session->in_progress.insert(message->id).second) return;  // asked again; the answer is on its way
+    if (!session->in_progress.emplace(message->id, only_tells(message->body)).second)
+      return;  // asked again; the answer is on its way
     const Request request{id, message->id};
     dispatch(request, message);
   }
@@ -157,6 +161,9 @@ class EngineImpl final : public Engine {
       session->gid = ask.gid;
       session->pid = ask.pid;
     }
+    session->process.reset();
+    if (const auto process = context_.parts.transport.peer_process(peer))
+      session->process = std::make_shared<const ProcessWatch>(static_cast<uint32_t>(*process));
     count_sessions();
     wire::WelcomeT welcome;
     welcome.session = session->id.value;
@@ -281,6 +288,26 @@ class EngineImpl final : public Engine {
     locks_.glimpse(request, (*file)->container, ask.beyond, [this, request, ask] { files_.size(request, ask); });
   }
 
+  // Requests that may wait long, and of which nothing is left to do when there is nobody to tell.
+  static bool only_tells(const protocol::Body& body) {
+    return body.type == wire::Body::Lock || body.type == wire::Body::AwaitDrained ||
+           body.type == wire::Body::Lease || body.type == wire::Body::Size;
+  }
+
+  // A process that has ended does not come back, and nobody waits out its lease. What it had said before is
+  // all heard by now (the connection is told as lost behind it), and done first.
+  void look_for_end(SessionId id, uint64_t wait_ms) {
+    context_.parts.transport.after_ms(wait_ms, [this, id, wait_ms] {
+      const Session* session = stopped_ ? nullptr : context_.sessions.find(id);
+      if (session == nullptr || session->peer || !session->process) return;
+      const bool busy =
+          std::ranges::any_of(session->in_progress, [](const auto& request) { return !request.second; });
+      if (busy || !session->process->ended()) return look_for_end(id, std::min(2 * wait_ms, kLongestLookMs));
+      log::info("process {} of session {} has ended", session->pid, id.value);
+      end_session(id, /*evicted=*/true);
+    });
+  }
+
   // The file that a request asks about, or changes other than by a write.
   static std::optional<uint64_t> file_of(const protocol::Body& body) {
     switch (body.type) {
@@ -307,8 +334,6 @@ class EngineImpl final : public Engine {
   void end_session(SessionId id, bool evicted) {
     if (evicted) {
       const Session* session = context_.sessions.find(id);
-      log::info("session {} (process {}) was silent for {} ms; evicted", id.value,
-                session == nullptr ? 0 : session->pid, context_.options.lease_ms);
       ++context_.evicted;
       if (session != nullptr && session->peer) {
         context_.parts.transport.disconnect(*session->peer,
@@ -322,6 +347,9 @@ class EngineImpl final : public Engine {
     context_.sessions.remove(id);
     count_sessions();
   }
+
+  static constexpr uint64_t kFirstLookMs = 1;  // a process has ended shortly after its sockets
+  static constexpr uint64_t kLongestLookMs = 100;
 
   static protocol::Body done() {
     protocol::Body body;
@@ -341,7 +369,12 @@ class EngineImpl final : public Engine {
     // When we were the ones who stalled, clients had no way to be heard.
     if (now > last_tick_ms_ + 2 * interval && last_tick_ms_ != 0) context_.sessions.renew_all(now);
     last_tick_ms_ = now;
-    for (const SessionId id : context_.sessions.expired(now)) end_session(id, /*evicted=*/true);
+    for (const SessionId id : context_.sessions.expired(now)) {
+      const Session* session = context_.sessions.find(id);
+      log::info("session {} (process {}) was silent for {} ms; evicted", id.value,
+                session == nullptr ? 0 : session->pid, context_.options.lease_ms);
+      end_session(id, /*evicted=*/true);
+    }
     locks_.tick();
     lane_.tick();
     let_go();

@@ -1,12 +1,6 @@
 #include "engine/lane_desk.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <set>
 
 #include "base/log.h"
@@ -21,17 +15,6 @@ using burst_buffer::SlabAllocator;
 
 constexpr uint64_t kMaxGrantBytes = uint64_t{64} << 20;
 static_assert(kGranuleBytes == protocol::kSlabGranuleBytes);  // clients lay their slabs out by it
-
-UniqueFd watch_process(uint32_t process) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
-}
-
-// Without a descriptor to watch (an older kernel) the number is asked for.
-bool is_gone(const UniqueFd& watched, uint32_t process) {
-  if (!watched) return ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
-  pollfd ended{watched.get(), POLLIN, 0};
-  return ::poll(&ended, 1, 0) == 1;
-}
 
 Error not_granted() {
   return {ErrorCode::kFenced,
@@ -55,7 +38,7 @@ LaneDesk::LaneDesk(Context& context, LaneFile* file, uint64_t seed)
     grant.end = found.offset + found.length;
     grant.entry = found.entry;
     grant.process = found.process;
-    if (!is_gone(watch_process(found.process), found.process)) awaited_.insert(found.grant);
+    if (!ProcessWatch(found.process).ended()) awaited_.insert(found.grant);
     for (const Slab& slab : context_.parts.hot.claim(grant.begin, grant.end))
       grant.unnamed.emplace(slab.offset, slab.offset + slab.length.value);
   }
@@ -199,7 +182,7 @@ void LaneDesk::keep_aside(uint64_t number, Grant& grant) {
   awaited_.erase(number);
   grant.session.reset();
   grant.aside = true;
-  grant.watched = watch_process(grant.process);
+  grant.watched.emplace(grant.process);
 }
 
 void LaneDesk::session_gone(SessionId session, bool evicted) {
@@ -227,10 +210,10 @@ void LaneDesk::end_recovery() {
 void LaneDesk::tick() {
   std::erase_if(awaited_, [&](uint64_t number) {
     const Grant& grant = grants_.at(number);
-    return !grant.session && is_gone(watch_process(grant.process), grant.process);
+    return !grant.session && ProcessWatch(grant.process).ended();
   });
   for (auto at = grants_.begin(); at != grants_.end();) {
-    at = at->second.aside && is_gone(at->second.watched, at->second.process) ? free(at) : std::next(at);
+    at = at->second.aside && at->second.watched->ended() ? free(at) : std::next(at);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "engine/context.h"
 #include "engine/lane_file.h"
+#include "engine/process_watch.h"
 
 namespace sluice::engine {
 
@@ -70,7 +71,7 @@ class LaneDesk {
     size_t entry = 0;
     uint32_t process = 0;
     bool aside = false;
-    UniqueFd watched;  // the process, while the grant is kept aside
+    std::optional<ProcessWatch> watched;  // the process, while the grant is kept aside
   };
   using Grants = std::map<uint64_t, Grant>;
 

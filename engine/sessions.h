@@ -4,16 +4,18 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "base/types.h"
+#include "engine/process_watch.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
 
-// One client's stay. Outlives its connection until the lease ends, so that a client may come back.
+// One client's stay. Outlives its connection until the lease ends, so that a client may come back; of a
+// process of this host, until that has ended.
 struct Session {
   SessionId id;
   uint64_t secret = 0;
@@ -22,7 +24,9 @@ struct Session {
   uint32_t gid = 0;
   uint32_t pid = 0;
   uint64_t expires_ms = 0;
-  std::set<uint64_t> in_progress;                      // requests being worked on
+  // Requests being worked on. True: only to tell the client; ended with it, nothing is lost.
+  std::map<uint64_t, bool> in_progress;
+  std::shared_ptr<const ProcessWatch> process;         // of this host
   std::map<uint64_t, std::vector<std::byte>> answers;  // to requests that may be asked again
   std::deque<uint64_t> answered;                       // their numbers, the oldest answer first
 };

@@ -183,7 +183,7 @@ class Holder {
   FILE* from_ = nullptr;
 };
 
-TEST_F(LockLoss, others_go_on_within_the_lease_when_a_holder_of_ten_thousand_locks_is_killed) {
+TEST_F(LockLoss, others_go_on_at_once_when_a_holder_of_ten_thousand_locks_is_killed) {
   constexpr uint64_t kLocks = 10'000;
   Holder holder(service_.pool().string(), kLocks);
   ASSERT_EQ(holder.line(), "ready\n");
@@ -193,7 +193,7 @@ TEST_F(LockLoss, others_go_on_within_the_lease_when_a_holder_of_ten_thousand_loc
   const auto began = std::chrono::steady_clock::now();
   const auto lock = file->lock(kAll, true);
   ASSERT_TRUE(lock) << lock.error().message;
-  EXPECT_LT(std::chrono::steady_clock::now() - began, kLease + std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kLease / 2) << "it waited out the lease";
   EXPECT_TRUE(file->unlock(*lock));
   for (const uint64_t i : {uint64_t{0}, kLocks / 2, kLocks - 1})
     EXPECT_EQ(get(*file, i * 1024), std::byte{1}) << "what it had synced is there, what it had not is not";
