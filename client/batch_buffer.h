@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/checksum.h"
+#include "base/result.h"
 #include "client/lane.h"
 #include "client/pieces.h"
 
@@ -42,14 +44,20 @@ struct BatchBuffer {
       done += piece.size();
     }
   }
-  void scatter(const Batch& batch, uint64_t bytes) const {
-    if (copy.empty()) return;
+  // Checks what arrived of a read and puts it where the caller wants it. Answers its bytes; kCorrupt.
+  Result<uint64_t> deliver(const Batch& batch, const std::vector<uint32_t>& sums, uint64_t bytes) const {
+    if (!checksums_match(span.first(bytes), sums)) {
+      return fail(Error(ErrorCode::kCorrupt, "bytes were damaged on their way from the service; read again")
+                      .mark_retryable());
+    }
+    if (copy.empty()) return bytes;
     MemoryCursor to(batch.memory);
     for (uint64_t done = 0; done < bytes;) {
       const auto piece = to.take(bytes - done);
       std::memcpy(piece.data(), copy.data() + done, piece.size());
       done += piece.size();
     }
+    return bytes;
   }
 
   std::vector<std::byte> copy;

@@ -374,7 +374,7 @@ class RemoteFile final : public File, public Recoverable {
             // A copy goes with its batch, so that the window bounds the memory too.
             const auto finished = [this, &transfer, &batch, &sums, &buffer, i, writing,
                                    &versions](Result<uint64_t> bytes) {
-              if (bytes && !writing && !buffer->placed) bytes = take_bytes(batch, *buffer, sums, *bytes);
+              if (bytes && !writing && !buffer->placed) bytes = buffer->deliver(batch, sums, *bytes);
               if (buffer->room) {
                 core_->lane.settle(*buffer->room);
                 core_->give_back(false);
@@ -545,17 +545,6 @@ class RemoteFile final : public File, public Recoverable {
     if (!leased) return fail(leased.error());
     if (auto room = core_->lane.add(*leased, bytes)) return std::move(*room);
     return fail(ErrorCode::kUnsupported, "the service granted room that is not mapped here");
-  }
-
-  // Checks what arrived and puts it where the caller wants it.
-  static Result<uint64_t> take_bytes(const Batch& batch, const BatchBuffer& buffer,
-                                     const std::vector<uint32_t>& sums, uint64_t bytes) {
-    if (!checksums_match(buffer.span.first(bytes), sums)) {
-      return fail(Error(ErrorCode::kCorrupt, "bytes were damaged on their way from the service; read again")
-                      .mark_retryable());
-    }
-    buffer.scatter(batch, bytes);
-    return bytes;
   }
 
   using Finished = std::function<void(Result<uint64_t>)>;

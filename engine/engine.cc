@@ -35,6 +35,7 @@ class EngineImpl final : public Engine {
     files_.on_recovered([this](const Request& request, const OpenFile& file, const wire::RecoverT& ask) {
       locks_.replay(request.session, file.container, ask);
     });
+    context_.sessions.on_peer_lost([this](SessionId id) { look_for_end(id, kFirstLookMs); });
     parts.transport.set_handler(this);
     parts.transport.post([this] {
       tick();
@@ -88,8 +89,6 @@ class EngineImpl final : public Engine {
 
   void on_disconnected(transport::PeerId peer, const Error& reason) override {
     log::debug("connection {} ended: {}", peer.value, reason.message);
-    const Session* session = context_.sessions.of_peer(peer);
-    if (session != nullptr && session->process) look_for_end(session->id, kFirstLookMs);
     context_.sessions.peer_lost(peer);  // the session's lease runs on: it may come back
     count_sessions();
   }
@@ -294,8 +293,8 @@ class EngineImpl final : public Engine {
            body.type == wire::Body::Lease || body.type == wire::Body::Size;
   }
 
-  // A process that has ended does not come back, and nobody waits out its lease. What it had said before is
-  // all heard by now (the connection is told as lost behind it), and done first.
+  // A process that has ended does not come back, and nobody waits out its lease. What it was heard to say is
+  // done first.
   void look_for_end(SessionId id, uint64_t wait_ms) {
     context_.parts.transport.after_ms(wait_ms, [this, id, wait_ms] {
       const Session* session = stopped_ ? nullptr : context_.sessions.find(id);

@@ -39,8 +39,11 @@ void Sessions::renew_all(uint64_t now_ms) {
 }
 
 void Sessions::peer_lost(transport::PeerId peer) {
-  if (Session* session = of_peer(peer)) session->peer.reset();
+  Session* session = of_peer(peer);
   by_peer_.erase(peer);
+  if (session == nullptr) return;
+  session->peer.reset();
+  if (on_peer_lost_) on_peer_lost_(session->id);
 }
 
 void Sessions::remove(SessionId id) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,7 +51,10 @@ class Sessions {
   void renew(Session& session, uint64_t now_ms) { session.expires_ms = now_ms + lease_ms_; }
   // After a stall of our own: nobody is to be blamed for it.
   void renew_all(uint64_t now_ms);
+  // The session of this connection has none now.
   void peer_lost(transport::PeerId peer);
+  // Called whenever a session has lost its connection, however that came.
+  void on_peer_lost(std::function<void(SessionId)> call) { on_peer_lost_ = std::move(call); }
   void remove(SessionId id);
   std::vector<SessionId> expired(uint64_t now_ms) const;
   size_t size() const { return sessions_.size(); }
@@ -62,6 +66,7 @@ class Sessions {
 
  private:
   uint64_t lease_ms_;
+  std::function<void(SessionId)> on_peer_lost_;
   std::map<SessionId, Session> sessions_;
   std::map<transport::PeerId, SessionId> by_peer_;
 };

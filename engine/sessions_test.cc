@@ -21,6 +21,18 @@ TEST(Sessions, a_client_that_comes_back_in_time_goes_on_over_its_new_connection)
   EXPECT_TRUE(sessions.expired(1400).empty()) << "resuming renews the lease";
 }
 
+TEST(Sessions, whoever_ends_a_connection_it_is_told_once_whose_it_was) {
+  Sessions sessions(kLeaseMs);
+  std::vector<SessionId> told;
+  sessions.on_peer_lost([&](SessionId id) { told.push_back(id); });
+  sessions.add(SessionId(1), 77, PeerId(10), 0);
+  sessions.peer_lost(PeerId(11));
+  EXPECT_TRUE(told.empty());
+  sessions.peer_lost(PeerId(10));
+  sessions.peer_lost(PeerId(10));
+  EXPECT_EQ(told, std::vector{SessionId(1)});
+}
+
 TEST(Sessions, resuming_over_a_live_connection_names_the_one_it_replaces) {
   Sessions sessions(kLeaseMs);
   sessions.add(SessionId(1), 77, PeerId(10), 0);
