@@ -449,16 +449,17 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<> send_behind(Batch batch) {
-    auto write = std::make_shared<WriteBehind::Write>();
+    // The lock first: nobody keeps room while it waits for a lock whose holder may wait for room.
+    auto use = take_lock(bounds(batch.extents), /*write=*/true);
+    if (!use) return fail(use.error());
     auto room = find_room(batch.bytes);
-    if (!room) return fail(room.error());
+    if (!room) {
+      (void)core_->on_loop([&] { use->hold.reset(); });
+      return fail(room.error());
+    }
+    auto write = std::make_shared<WriteBehind::Write>();
     write->sums = Lane::fill(*room, batch);
     write->buffer = BatchBuffer(std::move(*room));
-    auto use = take_lock(bounds(batch.extents), /*write=*/true);
-    if (!use) {
-      core_->lane.settle(*write->buffer.room);
-      return fail(use.error());
-    }
     write->use = std::move(*use);
     if (write->use.id != 0) write->locks = {write->use.id};
     write->batch = std::move(batch);
