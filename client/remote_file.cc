@@ -423,6 +423,7 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   Result<uint64_t> gather(const Batch& batch) {
+    const uint64_t leased_until_ms = core_->session.leased_until_ms();
     if (auto told = behind_.take_error(); !told) return fail(told.error());
     auto use = take_lock(bounds(batch.extents), /*write=*/true);
     Result<> gathered = use ? behind_.gather(batch, std::move(*use)) : Result<>(fail(use.error()));
@@ -430,10 +431,11 @@ class RemoteFile final : public File, public Recoverable {
       faults_.write_failed(gathered.error());
       return fail(gathered.error());
     }
-    return settle_when_away(batch.bytes);
+    return settle_when_away(batch.bytes, leased_until_ms);
   }
 
   Result<uint64_t> write_behind(std::vector<Batch> plan) {
+    const uint64_t leased_until_ms = core_->session.leased_until_ms();
     if (auto told = behind_.take_error(); !told) return fail(told.error());
     uint64_t bytes = 0;
     for (Batch& batch : plan) {
@@ -445,7 +447,7 @@ class RemoteFile final : public File, public Recoverable {
       }
       core_->lane.note_change(target_.container);  // after it was sent: who is told later is told of it
     }
-    return settle_when_away(bytes);
+    return settle_when_away(bytes, leased_until_ms);
   }
 
   Result<> send_behind(Batch batch) {
@@ -467,10 +469,12 @@ class RemoteFile final : public File, public Recoverable {
   }
 
   // While the service is away, or may have given this process up, nothing is done behind the caller's back.
-  Result<uint64_t> settle_when_away(uint64_t bytes) {
-    const bool leased = core_->transport.now_ms() < core_->session.leased_until_ms();
-    if (core_->session.connected() && leased) return bytes;
+  // `leased_until_ms`: as it was before the write, since a process that was stopped in the middle may have
+  // another session by now.
+  Result<uint64_t> settle_when_away(uint64_t bytes, uint64_t leased_until_ms) {
+    if (core_->session.connected() && core_->transport.now_ms() < leased_until_ms) return bytes;
     if (auto settled = behind_.settle(); !settled) return fail(settled.error());
+    if (auto open = check_open(); !open) return fail(open.error());
     return bytes;
   }
 
