@@ -96,8 +96,9 @@ class File {
   // Answers the bytes done: all of them for a write; for a read those before the end of the file (memory
   // beyond is untouched), counted in the order of the extents, so a short count means that all extents from
   // there on lie beyond the end. A write that returned survives a crash of the service, as long as this
-  // process lives, and is durable after sync(). It may be on its way still (at most 64 are): when it fails
-  // then, the next call says so, and every flush(), sync() and committing close() after it.
+  // process lives, and is durable after sync(). It may be on its way still (at most 64 are), or under a
+  // lock wait for more to go with: when it fails then, the next call says so, and every flush(), sync() and
+  // committing close() after it.
   virtual Result<uint64_t> write(std::span<const Extent> extents, std::span<const ConstPiece> memory) = 0;
   virtual Result<uint64_t> read(std::span<const Extent> extents, std::span<const Piece> memory) = 0;
 

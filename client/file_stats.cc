@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/log.h"
 
 namespace sluice::client {
 namespace {
@@ -131,6 +134,12 @@ Result<> tell_stats(const std::string& destination, const FileStats& stats) {
   const bool to_stderr = destination == "1";
   return append(destination, (to_stderr ? stats_line(stats) : stats_json(stats, ::getpid())) + "\n",
                 to_stderr);
+}
+
+void tell_stats_if_asked(const FileStats& stats) {
+  const char* destination = std::getenv("SLUICE_STATS");
+  if (destination == nullptr) return;
+  if (auto told = tell_stats(destination, stats); !told) log::warn("{}", told.error().message);
 }
 
 }  // namespace sluice::client

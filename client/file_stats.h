@@ -95,5 +95,7 @@ std::string stats_json(const FileStats& stats, int pid);
 // Where SLUICE_STATS (`destination`) says: "" nowhere, "1" a line on stderr, else a JSON line at the end of
 // that file. One write each, so that processes do not mix their lines. kIo when the file cannot be written.
 Result<> tell_stats(const std::string& destination, const FileStats& stats);
+// As SLUICE_STATS says, when it is set. What goes wrong is logged.
+void tell_stats_if_asked(const FileStats& stats);
 
 }  // namespace sluice::client

@@ -146,12 +146,12 @@ class LockAgent::Impl final : public lockmgr::LockRequester, public lockmgr::Loc
   // --- LockFlusher ---
   void flush(ContainerId container, Extent extent, std::function<void()> done) override {
     const auto open = targets_.find(container);
-    const auto files = open == targets_.end() ? std::vector<LockTarget>() : open->second;
-    const auto left = std::make_shared<size_t>(files.size() + 1);
+    if (open == targets_.end()) return done();
+    const auto left = std::make_shared<size_t>(open->second.size() + 1);
     const auto one_less = [left, done = std::move(done)] {
       if (--*left == 0) done();
     };
-    for (const LockTarget& file : files) file.flush(extent, one_less);
+    for (const LockTarget& file : open->second) file.flush(extent, one_less);
     one_less();
   }
 
@@ -388,6 +388,9 @@ void LockAgent::expect(ContainerId container, std::span<const Extent> writes) {
 void LockAgent::hold(ContainerId container, Extent extent, bool exclusive,
                      std::function<void(Result<uint64_t>)> done) {
   impl_->hold(container, extent, exclusive, std::move(done));
+}
+void LockAgent::flush(ContainerId container, Extent extent, std::function<void()> done) {
+  impl_->flush(container, extent, std::move(done));
 }
 uint64_t LockAgent::covering(ContainerId container, const Extent& extent) const {
   return impl_->covering(container, extent);

@@ -52,6 +52,10 @@ class LockAgent {
   // A lock that covers `extent`, from the cache or from the service, for one transfer.
   void acquire(ContainerId container, Extent extent, bool write, std::function<void(Result<LockUse>)> done);
 
+  // Calls `done`, at once or later, when no file of this process has anything there that waits to be written
+  // back.
+  void flush(ContainerId container, Extent extent, std::function<void()> done);
+
   // The lock that permits writing there, now; 0 when there is none.
   uint64_t covering(ContainerId container, const Extent& extent) const;
 

@@ -240,7 +240,7 @@ class RemoteFile final : public File, public Recoverable {
         done(true);
       });
     }
-    tell_stats_of(std::move(locks));
+    tell_stats_if_asked({opened_.path, target_.settings, counters_, std::move(locks)});
   }
 
   template <class T, class Question>
@@ -250,12 +250,6 @@ class RemoteFile final : public File, public Recoverable {
     auto answer = core_->ask<T>(std::move(question));
     if (!answer) return fail(faults_.explain(answer.error()));
     return answer;
-  }
-  void tell_stats_of(std::optional<LockStats> locks) const {
-    const char* destination = std::getenv("SLUICE_STATS");
-    if (destination == nullptr) return;
-    const auto told = tell_stats(destination, {opened_.path, target_.settings, counters_, std::move(locks)});
-    if (!told) log::warn("{}", told.error().message);
   }
 
   Result<> check_open() const {
@@ -322,11 +316,7 @@ class RemoteFile final : public File, public Recoverable {
     }
     if (writing) changed_ = true;
     if (writing) return write_plan(std::move(*plan));
-    // What this process wrote goes before what it reads.
-    if (auto settled = target_.settings.takes_locks() && !plan->empty() ? behind_.settle(bounds(extents))
-                                                                         : behind_.settle();
-        !settled)
-      return fail(settled.error());
+    if (auto settled = settle_before_read(extents, plan->empty()); !settled) return fail(settled.error());
     if (const auto bytes = read_told(*plan)) return *bytes;
     auto bytes = read_plan(*plan);
     if (!bytes || !gathers() || *bytes == total_bytes(extents)) return bytes;
@@ -334,6 +324,16 @@ class RemoteFile final : public File, public Recoverable {
     const auto end = size();
     if (!end) return fail(end.error());
     return *end > place_of(extents, *bytes) ? read_plan(*plan) : bytes;
+  }
+
+  // What this process wrote goes before what it reads. Its locks let in all of its own files.
+  Result<> settle_before_read(std::span<const Extent> extents, bool of_nothing) {
+    if (!gathers() || of_nothing) return behind_.settle();
+    auto flushed = core_->wait_for<bool>([&](std::function<void(Result<bool>)> done) {
+      core_->locks.flush(target_.container, bounds(extents), [done = std::move(done)] { done(true); });
+    });
+    if (!flushed) return fail(flushed.error());
+    return behind_.take_error();
   }
 
   Result<uint64_t> read_plan(const std::vector<Batch>& plan) {
@@ -417,9 +417,11 @@ class RemoteFile final : public File, public Recoverable {
            handle_.access != AccessMode::kReadOnly;
   }
   // The bytes are in the hot tier, in a grant that outlives the service; that they are there is said, and the
-  // caller need not wait until it was heard. When the service is lost meanwhile, it is said again.
+  // caller need not wait until it was heard. When the service is lost meanwhile, it is said again. Who must see
+  // them waits for the lock, or is heard later by a service that records them at once.
   bool may_write_behind() const {
-    return core_->lane.usable() && core_->lane.records_at_once() && handle_.access != AccessMode::kReadOnly;
+    return core_->lane.usable() && (core_->lane.records_at_once() || gathers()) &&
+           handle_.access != AccessMode::kReadOnly;
   }
 
   Result<uint64_t> gather(const Batch& batch) {

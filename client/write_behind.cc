@@ -78,8 +78,9 @@ Result<> WriteBehind::send(std::shared_ptr<Write> write) {
       256 + write->batch.extents.size() * sizeof(wire::Extent) + write->sums.size() * 4;
   // Asked as often as anybody likes, so it takes nothing.
   const auto has_room = [&] {
-    return under_way_.size() < kMostUnderWay && core_->may_reserve_behind(write->message_bytes);
+    return may_go_out(write->batch) && core_->may_reserve_behind(write->message_bytes);
   };
+  if (has_gathered_) (void)core_->on_loop([this] { send_gathered(/*hurried=*/false); });  // it came before
   while (true) {
     if (auto waited = wait_until(has_room); !waited) return waited;
     const std::lock_guard lock(mutex_);
@@ -87,10 +88,7 @@ Result<> WriteBehind::send(std::shared_ptr<Write> write) {
     under_way_.push_back(write);
     break;
   }
-  return core_->on_loop([this, write] {
-    send_gathered(/*hurried=*/false);  // what came before goes before
-    say(write, /*hurried=*/false);
-  });
+  return core_->on_loop([this, write] { say(write, /*hurried=*/false); });
 }
 
 void WriteBehind::say(const std::shared_ptr<Write>& write, bool hurried) {
@@ -131,7 +129,7 @@ Result<> WriteBehind::gather(const Batch& batch, LockUse use) {
   do {
     went = core_->on_loop([&] { outcome = try_gather(batch, use, fresh); });
     if (!went) break;
-    if (outcome == Outcome::kNeedsAnswers) went = wait_until([&] { return may_join(batch); });
+    if (outcome == Outcome::kNeedsAnswers) went = wait_until([&] { return may_go_out(batch); });
     if (outcome == Outcome::kNeedsRoom) {
       auto room = links_.room(capacity_);
       if (room) fresh.emplace(std::move(*room), capacity_);
@@ -146,11 +144,13 @@ Result<> WriteBehind::gather(const Batch& batch, LockUse use) {
   return went;
 }
 
-// One that lies over another goes when that was answered, so that the service has them in order.
-bool WriteBehind::may_join(const Batch& batch) const {
+// One that lies over another goes when that was answered, unless the service records them in the order in
+// which it hears of them.
+bool WriteBehind::may_go_out(const Batch& batch) const {
   size_t copies = 0;
   for (const auto& write : under_way_) {
     copies += write->buffer.room ? 0 : 1;
+    if (write->buffer.room && core_->lane.records_at_once()) continue;
     for (const Extent& extent : batch.extents) {
       if (touches(write->batch.extents, extent)) return false;
     }
@@ -163,7 +163,7 @@ WriteBehind::Outcome WriteBehind::try_gather(const Batch& batch, LockUse& use,
   if (gathered_ && !gathered_->takes(batch)) send_gathered(/*hurried=*/false);
   {
     const std::lock_guard lock(mutex_);
-    if (!may_join(batch)) return Outcome::kNeedsAnswers;
+    if (!may_go_out(batch)) return Outcome::kNeedsAnswers;
   }
   if (!gathered_) {
     if (!fresh) return Outcome::kNeedsRoom;
@@ -211,12 +211,10 @@ void WriteBehind::flush(const Extent& extent, std::function<void()> done) {
   if (gathered_ && gathered_->overlaps(extent)) send_gathered(/*hurried=*/true);
   {
     const std::lock_guard lock(mutex_);
-    if (touched(extent)) {
-      flushes_.push_back({extent, std::move(done)});
-      return;
-    }
+    if (touched(extent)) flushes_.push_back({extent, std::exchange(done, nullptr)});
   }
-  done();
+  if (done) return done();
+  hurry_service();
 }
 
 void WriteBehind::lost() {
@@ -231,32 +229,25 @@ bool WriteBehind::touched(const Extent& extent) const {
                      [&](const auto& write) { return touches(write->batch.extents, extent); });
 }
 
-Result<> WriteBehind::settle_all(const std::optional<Extent>& touching) {
-  bool sent = false;
-  if (has_gathered_) {
-    (void)core_->on_loop([&] {
-      sent = gathered_ && (!touching || gathered_->overlaps(*touching));
-      if (sent) send_gathered(/*hurried=*/true);
+Result<> WriteBehind::settle() {
+  const auto quiet = [this] { return under_way_.empty(); };
+  if (std::unique_lock lock(mutex_); has_gathered_ || !quiet()) {
+    lock.unlock();
+    (void)core_->on_loop([this] {
+      if (!gathered_) return hurry_service();
+      send_gathered(/*hurried=*/true);
     });
   }
-  const auto quiet = [&] { return touching ? !touched(*touching) : under_way_.empty(); };
-  {
-    const std::lock_guard lock(mutex_);
-    sent = sent || quiet();
-  }
-  if (!sent) hurry_service();
   if (auto waited = wait_until(quiet); !waited) return waited;
   return take_error();
 }
 
 // It may doze over messages that nobody waited for until now.
 void WriteBehind::hurry_service() {
-  (void)core_->on_loop([this] {
-    protocol::Body body;
-    body.Set(wire::RenewT{});
-    counters_.messages.add();
-    core_->session.tell(std::move(body));
-  });
+  protocol::Body body;
+  body.Set(wire::RenewT{});
+  counters_.messages.add();
+  core_->session.tell(std::move(body));
 }
 
 }  // namespace sluice::client

@@ -87,14 +87,13 @@ class WriteBehind {
   // --- the caller's thread ---
   // What failed and was not told yet; it is told once.
   Result<> take_error();
-  // Sends it. Waits while too many are under way.
+  // Sends it. Waits while too many are under way, or one that it might overtake.
   Result<> send(std::shared_ptr<Write> write);
   // Gathers it, under the PW lock that `use` is; that ends. At most most_gathered() bytes.
   Result<> gather(const Batch& batch, LockUse use);
   uint64_t most_gathered() const { return capacity_ / 4; }
-  // Every write that returned was answered. With an extent: those that touch it.
-  Result<> settle() { return settle_all(std::nullopt); }
-  Result<> settle(const Extent& extent) { return settle_all(extent); }
+  // Every write that returned was answered.
+  Result<> settle();
 
   // --- the loop thread ---
   // Calls `done`, at once or later, when none that touches the extent is left.
@@ -110,14 +109,14 @@ class WriteBehind {
   static constexpr size_t kMostCopiesUnderWay = 8;  // of those that lie in memory of ours
 
   Outcome try_gather(const Batch& batch, LockUse& use, std::optional<Gathered>& fresh);
-  Result<> settle_all(const std::optional<Extent>& touching);
   Result<> wait_until(const std::function<bool()>& holds);
   void say(const std::shared_ptr<Write>& write, bool hurried);
   void answered(const std::shared_ptr<Write>& write, const Result<uint64_t>& outcome);
-  bool touched(const Extent& extent) const;    // with the mutex
-  bool may_join(const Batch& batch) const;     // with the mutex
+  // With the mutex: whether a write there is under way, and one may go out beside those that are.
+  bool touched(const Extent& extent) const;
+  bool may_go_out(const Batch& batch) const;
   void release_room(const BatchBuffer& buffer);
-  void hurry_service();
+  void hurry_service();  // loop thread
 
   Core* core_ = nullptr;
   FileCounters& counters_;

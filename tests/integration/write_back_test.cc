@@ -31,11 +31,7 @@ constexpr uint64_t kMiB = 1024 * 1024;
 class WriteBack : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    server::PoolRequest request;
-    request.targets = 3;
-    request.hot_bytes = 64 << 20;
-    service_.ask(request);
-    start();
+    ASSERT_TRUE(service_.start(3, 64 << 20));
     ::unsetenv("SLUICE_STATS");
   }
   void start() {
@@ -43,11 +39,8 @@ class WriteBack : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(started) << started.error().message;
   }
   std::shared_ptr<Client> connect(uint64_t unavailable_after_ms = 30'000, const char* lane = nullptr) {
-    client::Options options;
-    options.pool = service_.pool().string();
-    options.start_service = false;
+    client::Options options = service_.client_options();
     options.unavailable_after_ms = unavailable_after_ms;
-    if (lane == nullptr) lane = std::getenv("SLUICE_LANE");
     if (lane != nullptr) options.lane = lane;
     return Client::connect(options).value();
   }
@@ -124,6 +117,17 @@ TEST_P(WriteBack, a_sharer_sees_what_another_gathered_its_size_and_the_zeros_bef
   ASSERT_TRUE(put(*sharer, 20'000, data));
   EXPECT_EQ(owner->size().value(), 21'000u);
   EXPECT_EQ(get(*owner, 20'000, 1000), data);
+}
+
+TEST_P(WriteBack, a_sharer_in_the_same_process_sees_what_was_gathered_too) {
+  const auto one = connect();
+  auto owner = open(one);
+  auto sharer = one->attach(owner->share()).value();
+  const auto data = pattern(1000, 3);
+  ASSERT_TRUE(put(*owner, 100, data));
+  EXPECT_EQ(get(*sharer, 100, 2000), data);
+  ASSERT_TRUE(put(*sharer, 100, pattern(1000, 4)));
+  EXPECT_EQ(get(*owner, 100, 1000), pattern(1000, 4));
 }
 
 // Whoever asks waits for nobody who waits for it.

@@ -36,12 +36,17 @@ Result<> MiniService::start(unsigned targets, uint64_t hot_bytes) {
   return start();
 }
 
-Result<std::shared_ptr<client::Client>> MiniService::connect(const std::string& lock_mode) const {
+client::Options MiniService::client_options() const {
   client::Options options;
   options.pool = pool().string();
   options.start_service = false;
-  options.lock_mode = lock_mode;
   if (const char* lane = std::getenv("SLUICE_LANE"); lane != nullptr) options.lane = lane;
+  return options;
+}
+
+Result<std::shared_ptr<client::Client>> MiniService::connect(const std::string& lock_mode) const {
+  client::Options options = client_options();
+  options.lock_mode = lock_mode;
   return client::Client::connect(options);
 }
 

@@ -29,6 +29,8 @@ class MiniService {
   std::filesystem::path pool() const { return directory_->path() / "pool"; }
   std::filesystem::path target(unsigned i) const { return pool() / "targets" / ("t" + std::to_string(i)); }
   Result<std::shared_ptr<client::Client>> connect(const std::string& lock_mode = "") const;
+  // What connect() takes: this pool, no service of its own, the lane that SLUICE_LANE says.
+  client::Options client_options() const;
 
  private:
   server::PoolRequest request_;
