@@ -10,9 +10,10 @@ from pathlib import Path
 
 from harness import SLUICE, PoolTest, alive
 
-# Writes as many MiB as its second argument says into the file that the first one names; keeps it open until the file of
-# its third one is there.
+# Writes as many MiB as its second argument says into the file that the first one names; keeps it open until the pipe
+# that its third one names is open for writing.
 WRITES = r"""
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ int main(int argc, char** argv) {
   code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
   if (!code) code = MPI_File_write_at_all(file, (MPI_Offset)rank * mib << 20, memory, mib << 20, MPI_BYTE, MPI_STATUS_IGNORE);
   if (argc > 3 && rank == 0) puts("waiting"), fflush(stdout);
-  while (argc > 3 && access(argv[3], F_OK)) usleep(10000);
+  if (argc > 3) close(open(argv[3], O_RDONLY));
   if (!code) code = MPI_File_close(&file);
   if (code) MPI_Error_string(code, text, &length);
   if (rank == 0) puts(code ? text : "written");
@@ -218,6 +219,7 @@ class Run(PoolTest):
     def test_down_says_that_programs_have_files_open(self):
         self.up()
         program = self.program("holds", WRITES)
+        os.mkfifo(self.scratch / "end")
         held = subprocess.Popen(["mpiexec.mpich", "-n", "2", program, "sluice:/x", "1", self.scratch / "end"], text=True,
                                 env=dict(os.environ, SLUICE_POOL=str(self.pool)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(held.kill)
@@ -226,8 +228,8 @@ class Run(PoolTest):
         self.assertIn("2 processes have 1 file open", said)
         self.assertIn("up to 30 s", said)
         self.up()
-        (self.scratch / "end").touch()
-        self.assertEqual(held.communicate(timeout=60)[0], "written\n")
+        with open(self.scratch / "end", "w"):  # open for as long as a rank may still come to it
+            self.assertEqual(held.communicate(timeout=60)[0], "written\n")
         self.assertNotIn("open", self.ok(self.sluice("down")).err)
 
     def test_a_hint_that_is_passed_over_is_told_once(self):

@@ -33,9 +33,7 @@ class DamagedHotTier : public ::testing::Test {
     request.drain = "watermark";  // which this little does not reach
     service_.ask(request);
     ASSERT_TRUE(service_.start());
-    client::Options options;
-    options.pool = service_.pool().string();
-    options.start_service = false;
+    client::Options options = service_.client_options();
     options.lane = "remote";
     client_ = client::Client::connect(options).value();
     OpenOptions opening;

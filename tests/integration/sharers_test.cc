@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "client/control_client.h"
+#include "tests/support/asleep.h"
 #include "tests/support/file_access.h"
 #include "tests/support/mini_service.h"
 
@@ -22,15 +24,12 @@ using ::testing::HasSubstr;
 using testing::MiniService;
 using testing::pattern;
 using testing::put;
+using testing::wait_until_asleep;
 
 class Sharers : public ::testing::Test {
  protected:
   void SetUp() override {
-    server::PoolRequest request;
-    request.targets = 3;
-    request.hot_bytes = 32 << 20;
-    service_.ask(request);
-    start();
+    ASSERT_TRUE(service_.start(3, 32 << 20));
     client_ = service_.connect().value();
   }
   void start() {
@@ -39,9 +38,7 @@ class Sharers : public ::testing::Test {
   }
   std::unique_ptr<File> open(const std::string& path, uint64_t unavailable_after_ms = 30'000) {
     if (unavailable_after_ms != 30'000) {
-      client::Options options;
-      options.pool = service_.pool().string();
-      options.start_service = false;
+      client::Options options = service_.client_options();
       options.unavailable_after_ms = unavailable_after_ms;
       client_ = Client::connect(options).value();
     }
@@ -122,8 +119,12 @@ TEST_F(Sharers, a_first_access_while_the_service_is_away_waits_for_it_and_belong
   auto sharer = client::attach_shared(owner->share());
   service_.stop();
   Result<uint64_t> written = uint64_t{0};
-  std::thread writer([&] { written = put(**sharer, 1000, pattern(1000, 2)); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::promise<pid_t> writing;
+  std::thread writer([&] {
+    writing.set_value(::gettid());
+    written = put(**sharer, 1000, pattern(1000, 2));
+  });
+  wait_until_asleep(writing.get_future().get());
   start();
   writer.join();
   ASSERT_TRUE(written) << written.error().message;

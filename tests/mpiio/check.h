@@ -61,6 +61,13 @@ static inline const char* check_path(const char* prefix, const char* name) {
   return path;
 }
 
+// Collective.
+static inline MPI_File check_create(const char* path) {
+  MPI_File file = MPI_FILE_NULL;
+  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+  return file;
+}
+
 static inline void check_start(int* argc, char*** argv) {
   MPI_Init(argc, argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &check_rank);

@@ -44,12 +44,6 @@ int MPIX_Grequest_start(MPI_Grequest_query_function* query, MPI_Grequest_free_fu
 
 static const char kBytes[8] = "1234567";
 
-static MPI_File create(const char* path) {
-  MPI_File file = MPI_FILE_NULL;
-  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
-  return file;
-}
-
 // Two accesses in a row for which rank 1 has no memory, and one for which it has.
 static void nonblocking(MPI_File file, int requests) {
   enum { kAccesses = 3 };
@@ -109,7 +103,7 @@ int main(int argc, char** argv) {
   check_start(&argc, &argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const char* path = check_path(argv[1], "no_memory");
-  MPI_File file = create(path);
+  MPI_File file = check_create(path);
   MPI_Offset size;
   CHECK_OK(MPI_File_write_at_all(file, 10000 + 8 * check_rank, kBytes, 8, MPI_BYTE, MPI_STATUS_IGNORE));
   nonblocking(file, 0);
@@ -118,7 +112,7 @@ int main(int argc, char** argv) {
   alone(file);
   CHECK_OK(MPI_File_sync(file));
   CHECK_OK(MPI_File_close(&file));
-  file = create(path);
+  file = check_create(path);
   CHECK_OK(MPI_File_get_size(file, &size));
   CHECK_EQ(size, 10000 + 8 * check_ranks);
   CHECK_OK(MPI_File_close(&file));

@@ -32,12 +32,6 @@ static MPI_Offset place(int rank, int part) {
   return ((MPI_Offset)part * check_ranks + rank) * kPart;
 }
 
-static MPI_File create(const char* path) {
-  MPI_File file = MPI_FILE_NULL;
-  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
-  return file;
-}
-
 // A program that asks again and again goes on, and hears that nothing is over.
 static void expect_under_way(const char* what, int count, MPI_Request* requests) {
   for (int round = 0; round < 50; round++) {
@@ -151,7 +145,7 @@ static void held_split(MPI_File file) {
 static void held_external32(const char* path) {
   enum { kCount = 20000 };
   static int values[kCount], back[kCount];
-  MPI_File file = create(path);
+  MPI_File file = check_create(path);
   MPI_Request request;
   MPI_Datatype pair;
   for (int i = 0; i < kCount; i++) {
@@ -180,7 +174,7 @@ static void held_external32(const char* path) {
 }
 
 static void held(const char* prefix) {
-  MPI_File files[2] = {create(check_path(prefix, "first")), create(check_path(prefix, "second"))};
+  MPI_File files[2] = {check_create(check_path(prefix, "first")), check_create(check_path(prefix, "second"))};
   for (int i = 0; i < 2; i++) {
     for (int part = 0; part < kParts; part++) {
       fill(memory[part], check_rank, part);
@@ -228,7 +222,7 @@ static void expect_file(const char* what, const char* path, int first) {
 // What a program should have waited for itself: nothing is lost, and nothing hangs.
 static void ends(const char* prefix) {
   const char* path = check_path(prefix, "ends");
-  MPI_File file = create(path);
+  MPI_File file = check_create(path);
   MPI_Request requests[kParts], again[kParts];
   MPI_Status statuses[kParts];
   pthread_t thread;
@@ -261,7 +255,7 @@ static void ends(const char* prefix) {
 
 // The service does not come back: every access ends, with an error.
 static void gone(const char* prefix) {
-  MPI_File file = create(check_path(prefix, "gone"));
+  MPI_File file = check_create(check_path(prefix, "gone"));
   MPI_Request requests[kParts];
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   fill(memory[0], check_rank, 0);
@@ -290,7 +284,7 @@ static void count_error(MPI_File* file, int* code, ...) {
 // this one is told by its handler, and by the close.
 static void failed(const char* prefix) {
   for (int fatal = 0; fatal < 2; fatal++) {
-    MPI_File file = create(check_path(prefix, "failed"));
+    MPI_File file = check_create(check_path(prefix, "failed"));
     MPI_Errhandler handler;
     MPI_Request request;
     MPI_Status status;
@@ -318,7 +312,7 @@ static void failed(const char* prefix) {
 // With the substitute of the client library, whose reads wait for a write: a blocking write to one file goes
 // on beside the read of another that was started before.
 static void beside(const char* prefix) {
-  MPI_File read = create(check_path(prefix, "read")), written = create(check_path(prefix, "written"));
+  MPI_File read = check_create(check_path(prefix, "read")), written = check_create(check_path(prefix, "written"));
   MPI_Request request;
   CHECK_OK(MPI_File_set_size(read, place(0, 1)));
   CHECK_OK(MPI_File_iread_at_all(read, place(check_rank, 0), memory[0], kPart, MPI_BYTE, &request));

@@ -10,12 +10,6 @@ int check_failures, check_rank, check_ranks;
 
 static const char kBytes[8] = "1234567";
 
-static MPI_File create(const char* path) {
-  MPI_File file = MPI_FILE_NULL;
-  CHECK_OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
-  return file;
-}
-
 static void expect_position(MPI_File file, MPI_Offset expected) {
   MPI_Offset position = -1;
   CHECK_OK(MPI_File_get_position(file, &position));
@@ -24,7 +18,7 @@ static void expect_position(MPI_File file, MPI_Offset expected) {
 
 // An argument that was refused by the call costs nothing that was written before, whichever call it was.
 static void arguments(const char* path) {
-  MPI_File file = create(path);
+  MPI_File file = check_create(path);
   MPI_Request request;
   MPI_Offset size;
   const int wrong = check_rank == 1;
@@ -43,7 +37,7 @@ static void arguments(const char* path) {
   CHECK_EQ(check_class(MPI_File_write_all_begin(file, kBytes, wrong ? -1 : 8, MPI_BYTE)), MPI_ERR_COUNT);
   expect_position(file, 4);
   CHECK_OK(MPI_File_close(&file));
-  file = create(path);
+  file = check_create(path);
   CHECK_OK(MPI_File_get_size(file, &size));
   CHECK_EQ(size, 308);
   CHECK_OK(MPI_File_close(&file));
@@ -52,7 +46,7 @@ static void arguments(const char* path) {
 // The write's own reason is what all ranks are told by the sync, and by the close.
 static void no_space(const char* path) {
   for (int closes = 0; closes < 2; closes++) {
-    MPI_File file = create(path);
+    MPI_File file = check_create(path);
     MPI_Request request;
     CHECK_OK(MPI_File_iwrite_at_all(file, 8 * check_rank, kBytes, 8, MPI_BYTE, &request));
     const int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -66,7 +60,7 @@ static void no_space(const char* path) {
     }
   }
   // A failed exchange wrote nobody's bytes for certain: no pointer moves.
-  MPI_File file = create(path);
+  MPI_File file = check_create(path);
   MPI_Datatype pieces;
   MPI_Type_vector(2000, 4, 4 * check_ranks, MPI_BYTE, &pieces);
   MPI_Type_commit(&pieces);
